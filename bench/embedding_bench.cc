@@ -1,7 +1,8 @@
 // The client's work on a trainer's batch, without the network: 26 features of 26 tables x 2,048
-// bags x 20 ids, dim 64, ids Zipf 1.05 of a million.
+// bags x 20 ids, dim 64, ids of a million, Zipf 1.05 or uniform. Rates are per second of the
+// thread's processor time.
 //
-//   embedding_bench [-o json]
+//   embedding_bench [-o json] [--quick]
 //
 // Backward removes duplicates, cuts by shard, and sums gradients of bags by row into message
 // buffers; its roof is only the sums, by plain loops over an index of occurrences made before.
@@ -64,10 +65,11 @@ struct Batch {
   std::vector<PushFeature> pushes;
 };
 
-std::unique_ptr<Batch> MakeBatch() {
+// An exponent of 0: uniform ids.
+std::unique_ptr<Batch> MakeBatch(double exponent) {
   auto batch = std::make_unique<Batch>();
   Random random(7);
-  const ZipfSampler zipf(1.05, 1'000'000);
+  const ZipfSampler zipf(exponent, 1'000'000);
   MapUpdate update;
   update.plan_revision = 1;
   batch->jagged.batch_size = kBags;
@@ -137,7 +139,7 @@ void WriteEach(const Batch& batch) {
   }
 }
 
-void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
+void MeasureBackward(const Batch& batch, const std::string& ids, bench::RatioTable* table) {
   const ClusterMapPtr map = batch.map.Get();
   Deduper deduper;
   BatchPlan plan;
@@ -167,14 +169,16 @@ void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
   };
   std::fprintf(stderr, "%llu ids, %llu distinct rows\n", static_cast<unsigned long long>(kIds),
                static_cast<unsigned long long>(plan.unique_rows()));
-  table->Measure({.name = "backward: sums into buffers",
+  table->Measure({.name = "backward: sums into buffers" + ids,
                   .roof = "sums alone, occurrences known",
-                  .unit = "ids"},
+                  .unit = "ids",
+                  .clock = bench::RateClock::kThread},
                  gather, roof);
   table->Measure(
-      {.name = "backward: duplicates, split and sums",
+      {.name = "backward: duplicates, split and sums" + ids,
        .roof = "sums alone, occurrences known",
-       .unit = "ids"},
+       .unit = "ids",
+       .clock = bench::RateClock::kThread},
       [&] {
         plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);
         return gather();
@@ -183,9 +187,10 @@ void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
   std::vector<BoundFeature> bound;
   BagGradient bags;
   table->Measure(
-      {.name = "backward: the batch checked and bound too",
+      {.name = "backward: the batch checked and bound too" + ids,
        .roof = "sums alone, occurrences known",
-       .unit = "ids"},
+       .unit = "ids",
+       .clock = bench::RateClock::kThread},
       [&] {
         if (!BindBatch(batch.embeddings, batch.jagged, &bound).ok()) return 0.0;
         for (const BoundFeature& feature : bound) DescribeBags(feature, &bags);
@@ -193,16 +198,17 @@ void MeasureBackward(const Batch& batch, bench::RatioTable* table) {
         return gather();
       },
       roof);
-  table->Measure({.name = "backward: sums into buffers",
+  table->Measure({.name = "backward: sums into buffers" + ids,
                   .roof = "a gradient an id written first, then the same",
-                  .unit = "ids"},
+                  .unit = "ids",
+                  .clock = bench::RateClock::kThread},
                  gather, [&] {
                    WriteEach(batch);
                    return gather();
                  });
 }
 
-void MeasureForward(const Batch& batch, bench::RatioTable* table) {
+void MeasureForward(const Batch& batch, const std::string& ids, bench::RatioTable* table) {
   Deduper deduper;
   std::vector<std::vector<uint32_t>> index(kTables);
   std::vector<std::vector<float>> rows(kTables);
@@ -215,9 +221,10 @@ void MeasureForward(const Batch& batch, bench::RatioTable* table) {
   }
   std::vector<float> out(uint64_t{kBags} * kTables * kDim);
   table->Measure(
-      {.name = "forward: bags pooled from distinct rows",
+      {.name = "forward: bags pooled from distinct rows" + ids,
        .roof = "a plain gather-and-add loop",
-       .unit = "ids"},
+       .unit = "ids",
+       .clock = bench::RateClock::kThread},
       [&] {
         for (uint32_t t = 0; t < kTables; ++t) {
           PoolBags(batch.bound[t], {rows[t].data(), index[t].data()}, out.data() + t * kDim,
@@ -313,14 +320,20 @@ void MeasureComposed(const ComposedCase& one, Client* client, bench::RatioTable*
 
 int Main(int argc, char** argv) {
   std::string output;
+  bool quick = false;
   CLI::App app;
   app.add_option("-o", output);
+  app.add_flag("--quick", quick);
   CLI11_PARSE(app, argc, argv);
-  const std::unique_ptr<Batch> batch = MakeBatch();
-  if (batch == nullptr) return 1;
-  bench::RatioTable table(15, 0.1);  // short turns, so that other load is on both sides alike
-  MeasureBackward(*batch, &table);
-  MeasureForward(*batch, &table);
+  // Short turns, so that other load is on both sides alike.
+  bench::RatioTable table(quick ? 3 : 15, quick ? 0.02 : 0.1);
+  for (const double exponent : {1.05, 0.0}) {
+    const std::unique_ptr<Batch> batch = MakeBatch(exponent);
+    if (batch == nullptr) return 1;
+    const std::string ids = exponent > 0 ? ", Zipf" : ", uniform";
+    MeasureBackward(*batch, ids, &table);
+    MeasureForward(*batch, ids, &table);
+  }
   const auto client = ConnectLocal("", {.host_bytes = 512 << 20}, {});
   HOTBED_CHECK(client.ok()) << client.status().ToString();
   for (const ComposedCase& one : ComposedCases()) MeasureComposed(one, client->get(), &table);

@@ -4,8 +4,9 @@
 #ifndef HOTBED_BENCH_RATIO_TABLE_H_
 #define HOTBED_BENCH_RATIO_TABLE_H_
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -14,6 +15,10 @@
 
 namespace hotbed::bench {
 
+// The clock of a rate: of the wall, or the processor time of the calling thread, for work of that
+// thread alone on a machine with other load.
+enum class RateClock { kWall, kThread };
+
 struct RatioRow {
   std::string name;
   std::string roof;
@@ -21,19 +26,25 @@ struct RatioRow {
   double ours = 0;  // medians, in units per second
   double limit = 0;
   double bar = 0;  // required ratio; 0: none
+  RateClock clock = RateClock::kWall;
 };
 
 // One run of a measurement: does its work and returns the number of units.
 using Work = std::function<double()>;
 
-inline double RatePerSecond(const Work& work, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+inline double SecondsOf(RateClock clock) {
+  timespec now;
+  clock_gettime(clock == RateClock::kWall ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+inline double RatePerSecond(const Work& work, double seconds, RateClock clock = RateClock::kWall) {
+  const double start = SecondsOf(clock);
   double units = 0;
   double elapsed = 0;
   do {
     units += work();
-    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    elapsed = SecondsOf(clock) - start;
   } while (elapsed < seconds);
   return units / elapsed;
 }
@@ -50,11 +61,11 @@ class RatioTable {
   void Measure(RatioRow row, const Work& ours, const Work& roof) {
     std::vector<double> a;
     std::vector<double> b;
-    RatePerSecond(ours, seconds_ / 4);  // warm
-    RatePerSecond(roof, seconds_ / 4);
+    RatePerSecond(ours, seconds_ / 4, row.clock);  // warm
+    RatePerSecond(roof, seconds_ / 4, row.clock);
     for (int r = 0; r < rounds_; ++r) {
-      a.push_back(RatePerSecond(ours, seconds_));
-      b.push_back(RatePerSecond(roof, seconds_));
+      a.push_back(RatePerSecond(ours, seconds_, row.clock));
+      b.push_back(RatePerSecond(roof, seconds_, row.clock));
     }
     row.ours = Median(a);
     row.limit = Median(b);

@@ -29,9 +29,13 @@ ServedPart ServedPartOf(const Message& message) {
   return {message.part(), std::max<uint32_t>(message.parts(), 1)};
 }
 
+inline uint32_t ServedPartsOf(const v1::ServedTable& table) {
+  return std::max<uint32_t>(table.parts(), 1);
+}
+
 inline ServedPart ServedPartAt(const v1::ServedTable& table, int server) {
   const uint32_t part = server < table.server_parts_size() ? table.server_parts(server) : 0;
-  return {part, std::max<uint32_t>(table.parts(), 1)};
+  return {part, ServedPartsOf(table)};
 }
 
 // The part that the server of that name is to have; nothing: none.
@@ -40,6 +44,25 @@ inline std::optional<ServedPart> ServedPartOn(const v1::ServedTable& table,
   const auto at = std::find(table.servers().begin(), table.servers().end(), server);
   if (at == table.servers().end()) return std::nullopt;
   return ServedPartAt(table, static_cast<int>(at - table.servers().begin()));
+}
+
+// The table in the other cut that it has (ServedTable.beside).
+inline v1::ServedTable BesideOf(const v1::ServedTable& table) {
+  v1::ServedTable cut = table;
+  cut.set_parts(table.beside().parts());
+  *cut.mutable_servers() = table.beside().servers();
+  *cut.mutable_server_parts() = table.beside().server_parts();
+  cut.clear_beside();
+  return cut;
+}
+
+// `cut` is the table in another cut.
+inline void SetBeside(const v1::ServedTable& cut, bool leaves, v1::ServedTable* table) {
+  v1::ServedCut& beside = *table->mutable_beside();
+  beside.set_parts(cut.parts());
+  *beside.mutable_servers() = cut.servers();
+  *beside.mutable_server_parts() = cut.server_parts();
+  beside.set_leaves(leaves);
 }
 
 // Where the ids of a table lie: [0, places) are cut.

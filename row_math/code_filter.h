@@ -57,21 +57,36 @@ HOTBED_ROW_FN CodeQuery MakeCodeQuery(uint32_t bits, const double* vector, uint3
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && !defined(__CUDACC__)
 constexpr uint32_t kFilterRows = 16;
 
-// The sums of 16 vectors' elements.
-HOTBED_ROW_FN __m512i SumsOf(const __m512i (&rows)[kFilterRows]) {
-  __m512i pairs[8], fours[4];
-  for (uint32_t i = 0; i < 8; ++i) {
-    pairs[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]),
-                                _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]));
-  }
-  for (uint32_t i = 0; i < 4; ++i) {
-    fours[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(pairs[2 * i], pairs[2 * i + 1]),
-                                _mm512_unpackhi_epi64(pairs[2 * i], pairs[2 * i + 1]));
-  }
+// The sums of the elements of 16 vectors, which `vector(i)` computes. They are joined as soon as
+// possible, so that all of it stays in registers.
+template <uint32_t kFirst, typename Vector>
+HOTBED_ROW_FN __m512i SumsOfFour(Vector vector) {
+  const auto pair = [](__m512i a, __m512i b) HOTBED_ALWAYS_INLINE {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  };
+  const __m512i a = pair(vector(kFirst), vector(kFirst + 1));
+  const __m512i b = pair(vector(kFirst + 2), vector(kFirst + 3));
+  return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+}
+template <typename Vector>
+HOTBED_ROW_FN __m512i SumsOf(Vector vector) {
   const auto join = [](__m512i a, __m512i b) HOTBED_ALWAYS_INLINE {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
   };
-  return join(join(fours[0], fours[1]), join(fours[2], fours[3]));
+  const __m512i a = join(SumsOfFour<0>(vector), SumsOfFour<4>(vector));
+  return join(a, join(SumsOfFour<8>(vector), SumsOfFour<12>(vector)));
+}
+
+// The products of a block of a row's codes with a vector's, in 16 sums.
+template <uint32_t kBits>
+HOTBED_ROW_FN __m512i AddProducts(__m512i sums, __m512i codes, const int8_t* query) {
+  if (kBits == 8) return _mm512_dpbusd_epi32(sums, codes, _mm512_loadu_si512(query));
+  const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
+  for (uint32_t place = 0; place < 8 / kBits; ++place) {
+    const __m512i c = _mm512_and_si512(_mm512_srli_epi16(codes, place * kBits), low);
+    sums = _mm512_dpbusd_epi32(sums, c, _mm512_loadu_si512(query + place * kCodeBlock));
+  }
+  return sums;
 }
 
 // The sums of the products of codes, of 16 rows.
@@ -79,29 +94,17 @@ template <uint32_t kBits>
 HOTBED_ROW_FN __m512i CodeProducts(const uint8_t* const (&rows)[kFilterRows], uint32_t dim,
                                    const int8_t* query) {
   constexpr uint32_t kPerByte = 8 / kBits;
-  const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
-  __m512i sums[kFilterRows];
-  for (uint32_t r = 0; r < kFilterRows; ++r) sums[r] = _mm512_setzero_si512();
   const uint32_t bytes = (dim + kPerByte - 1) / kPerByte;
-  for (uint32_t b = 0; b < bytes; b += kCodeBlock) {
-    const __mmask64 there =
-        bytes - b >= kCodeBlock ? ~__mmask64{0} : (__mmask64{1} << (bytes - b)) - 1;
-    __m512i codes[kFilterRows];
-    for (uint32_t r = 0; r < kFilterRows; ++r) {
-      codes[r] = _mm512_maskz_loadu_epi8(there, rows[r] + 4 + b);
+  const uint32_t whole = (bytes - 1) / kCodeBlock * kCodeBlock;  // bytes before the last block
+  const __mmask64 last = ~__mmask64{0} >> (kCodeBlock - (bytes - whole));
+  return SumsOf([&](uint32_t r) HOTBED_ALWAYS_INLINE {
+    __m512i sums = _mm512_setzero_si512();
+    for (uint32_t b = 0; b < whole; b += kCodeBlock) {
+      sums = AddProducts<kBits>(sums, _mm512_loadu_si512(rows[r] + 4 + b), query + b * kPerByte);
     }
-    for (uint32_t place = 0; place < kPerByte; ++place) {
-      const __m512i q = _mm512_loadu_si512(query);
-      query += kCodeBlock;
-      for (uint32_t r = 0; r < kFilterRows; ++r) {
-        const __m512i c = kBits == 8
-                              ? codes[r]
-                              : _mm512_and_si512(_mm512_srli_epi16(codes[r], place * kBits), low);
-        sums[r] = _mm512_dpbusd_epi32(sums[r], c, q);
-      }
-    }
-  }
-  return SumsOf(sums);
+    const __m512i codes = _mm512_maskz_loadu_epi8(last, rows[r] + 4 + whole);
+    return AddProducts<kBits>(sums, codes, query + whole * kPerByte);
+  });
 }
 
 // Which of eight rows may reach the floor: one bit each.
@@ -121,16 +124,15 @@ HOTBED_ROW_FN uint32_t MayReach(const CodeQuery& query, double floor, __m256i pr
 }
 
 // Writes the numbers of the rows that may reach the floor, and returns how many.
-template <uint32_t kBits>
-uint32_t FilterCodes(const RankBatch& batch, uint32_t* numbers) {
-  const RowsAt where(batch);
+template <uint32_t kBits, typename Rows>
+uint32_t FilterCodes(const Rows& where, const RankBatch& batch, uint32_t* numbers) {
   uint32_t count = 0, i = 0;
   for (; i + kFilterRows <= batch.count; i += kFilterRows) {
     const uint8_t* rows[kFilterRows];
     int parameters[kFilterRows];
+    where.FetchAhead(i, kFilterRows);
     for (uint32_t r = 0; r < kFilterRows; ++r) {
       rows[r] = where.At(i + r);
-      where.FetchAhead(i + r);
       __builtin_memcpy(&parameters[r], rows[r], 4);
     }
     const __m512i products = CodeProducts<kBits>(rows, batch.dim, batch.quick->codes);
@@ -151,32 +153,25 @@ uint32_t FilterCodes(const RankBatch& batch, uint32_t* numbers) {
 }
 constexpr bool kHasCodeFilter = true;
 #else
-template <uint32_t kBits>
-uint32_t FilterCodes(const RankBatch&, uint32_t*) {
+template <uint32_t kBits, typename Rows>
+uint32_t FilterCodes(const Rows&, const RankBatch&, uint32_t*) {
   return 0;
 }
 constexpr bool kHasCodeFilter = false;
 #endif
 
-// RankRowsOf for rows of codes that `at` names.
-template <uint32_t kBits>
+// RankRowsOf for rows of codes.
+template <uint32_t kBits, typename Rows>
 void RankCodes(RankBatch* batch) {
   // Without a floor every row may be among the nearest.
   const bool filter = kHasCodeFilter && batch->quick != nullptr &&
                       batch->metric == RowMetric::kDot && batch->floor == batch->floor;
-  if (!filter) return RankRowsOf<CodesCodec<kBits>, RowsAt>(batch);
-  const uint32_t count = FilterCodes<kBits>(*batch, batch->picks);
-  uint32_t picked = 0;
-  for (uint32_t n = 0; n < count; ++n) {
-    const uint32_t row = batch->picks[n];
-    double score;
-    Nearness<CodesCodec<kBits>, RowMetric::kDot, 1>({batch->at[row]}, batch->vector, batch->dim, 0,
-                                                    &score);
-    batch->scores[picked] = score;
-    batch->picks[picked] = row;
-    picked += score < batch->floor ? 0 : 1;
+  if (filter) {
+    const Rows rows(*batch);
+    return RankPicked<CodesCodec<kBits>>(rows, FilterCodes<kBits>(rows, *batch, batch->picks),
+                                         batch);
   }
-  batch->picked = picked;
+  RankRowsOf<CodesCodec<kBits>, Rows>(batch);
 }
 
 }  // namespace HOTBED_ISA

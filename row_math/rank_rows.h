@@ -10,35 +10,38 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Where the rows of a batch are. FetchAhead is told of every row before it is compared.
+// Where the rows of a batch are. FetchAhead is told of rows before they are compared.
 //
-// One after another in memory: faster than the hardware fetches ahead over the ends of pages.
+// One after another in memory. The processor's own prefetcher ends at the ends of pages, and lags
+// behind where little is computed per row. Rows of few bytes are compared in fewer steps per byte.
 struct RowsInOrder {
-  static constexpr uint32_t kAheadBytes = 4096;
-  explicit RowsInOrder(const RankBatch& batch) : first(batch.rows), stride(batch.stride) {}
+  explicit RowsInOrder(const RankBatch& batch)
+      : first(batch.rows), stride(batch.stride), ahead(stride < 128 ? 16384 : 8192) {}
   HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return first + stride * i; }
-  HOTBED_ROW_FN void FetchAhead(uint32_t i) const {
-    for (uint64_t b = 0; b < stride; b += 64) {
-      __builtin_prefetch(At(i) + kAheadBytes + b, 0, 3);
+  HOTBED_ROW_FN void FetchAhead(uint32_t i, uint32_t rows) const {
+    const uint8_t* const from = At(i) + ahead;
+    for (uint64_t b = 0; b < stride * rows; b += 256) {
+      for (uint32_t line = 0; line < 256; line += 64) __builtin_prefetch(from + b + line, 0, 3);
     }
   }
   const uint8_t* const first;
   const uint64_t stride;
+  const uint64_t ahead;  // bytes
 };
 
-// Anywhere. Nobody fetches the first rows of the first batch ahead. The bytes behind a row's last
-// whole line come with the row that lies behind it.
+// Anywhere. Nobody fetches the first rows of the first batch ahead.
 struct RowsAt {
   explicit RowsAt(const RankBatch& batch)
       : at(batch.at),
-        row_bytes(batch.stride),
-        ahead(RankAheadRows(static_cast<uint32_t>(batch.stride))),
+        row_bytes(batch.row_bytes),
+        ahead(RankAheadRows(batch.row_bytes)),
         count(batch.at_count) {}
   HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return at[i]; }
-  HOTBED_ROW_FN void FetchAhead(uint32_t i) const {
-    if (i + ahead >= count) return;
-    const uint8_t* const row = at[i + ahead];
-    for (uint64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(row + b, 0, 3);
+  HOTBED_ROW_FN void FetchAhead(uint32_t i, uint32_t rows) const {
+    for (uint32_t r = i + ahead; r < i + ahead + rows && r < count; ++r) {
+      // The bytes behind a row's last whole line come with the row that lies behind it.
+      for (uint64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(at[r] + b, 0, 3);
+    }
   }
   const uint8_t* const* const at;
   const uint64_t row_bytes;
@@ -64,16 +67,29 @@ void RankRowsBy(RankBatch* batch) {
   uint32_t i = 0;
   for (; i + kRows <= batch->count; i += kRows) {
     const uint8_t* some[kRows];
-    for (uint32_t r = 0; r < kRows; ++r) {
-      some[r] = rows.At(i + r);
-      rows.FetchAhead(i + r);
-    }
+    rows.FetchAhead(i, kRows);
+    for (uint32_t r = 0; r < kRows; ++r) some[r] = rows.At(i + r);
     Nearness<Codec, kMetric, kRows>(some, batch->vector, dim, batch->norm, scores);
     for (uint32_t r = 0; r < kRows; ++r) pick(i + r, scores[r]);
   }
   for (; i < batch->count; ++i) {
     Nearness<Codec, kMetric, 1>({rows.At(i)}, batch->vector, dim, batch->norm, scores);
     pick(i, scores[0]);
+  }
+  batch->picked = picked;
+}
+
+// Ranks those rows that a first look has left in `picks`, `count` of them.
+template <typename Codec, typename Rows>
+void RankPicked(const Rows& rows, uint32_t count, RankBatch* batch) {
+  uint32_t picked = 0;
+  for (uint32_t n = 0; n < count; ++n) {
+    const uint32_t row = batch->picks[n];
+    double score;
+    Nearness<Codec, RowMetric::kDot, 1>({rows.At(row)}, batch->vector, batch->dim, 0, &score);
+    batch->scores[picked] = score;
+    batch->picks[picked] = row;
+    picked += score < batch->floor ? 0 : 1;
   }
   batch->picked = picked;
 }

@@ -262,6 +262,14 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   serving_options.security = *security;
   std::random_device entropy;
   serving_options.run = uint64_t{entropy()} << 32 | entropy();
+  auto device =
+      OpenChosenDevice(options.device, options.device_bytes, serving_options.rows_bytes_max / 8);
+  if (!device.ok()) return Fail(device.status());
+  if (*device != nullptr) {
+    serving_options.rows_bytes_max -=
+        std::min((*device)->host_bytes(), serving_options.rows_bytes_max / 2);
+    serving_options.device = std::make_shared<ServedDevice>(*std::move(device));
+  }
   auto serving = ServingProcess::Start(serving_options, Clock::Real());
   if (!serving.ok()) return Fail(serving.status());
   std::thread registration([&] {

@@ -84,7 +84,8 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
       "device", &o->device, {"auto", "host", "cuda", "emulated"},
       "Device whose memory holds the hottest rows: auto takes a GPU if this build and "
       "machine have one, else none; cuda requires a GPU; host uses none; emulated "
-      "is a GPU emulated by the processor, for tests.");
+      "is a GPU emulated by the processor, for tests. With --role=serving: rows of copies "
+      "that bags ask for or that memory has no room for.");
   schema->AddBytes("device-bytes", &o->device_bytes,
                    "Device memory for rows, index and messages, taken at start; 0: nine tenths of "
                    "the free memory.");

@@ -17,6 +17,7 @@
 #include "common/field_error.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
+#include "proto/served_models.h"
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
 #include "serving/http/table_list.h"
@@ -276,8 +277,10 @@ absl::Status HttpLookups::CheckBytes(uint64_t bytes) const {
                                             ": ask for fewer ids"));
 }
 
-absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions, uint32_t table,
+absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions,
+                                               const TableReplica& replica,
                                                uint32_t staleness_ms_max,
+                                               const std::vector<uint32_t>& tables,
                                                std::string* version) const {
   if (*version == "latest") version->clear();
   if (version->empty()) return 0;
@@ -285,19 +288,25 @@ absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions, 
     return FieldError("", "staleness_max_ms", absl::StrCat(staleness_ms_max),
                       "0 with a version, whose rows do not change");
   }
+  const std::optional<std::string> model = ModelOfCurrent(*version);
+  std::vector<const v1::ServedVersion*> found;
   std::vector<std::string> names;
   for (const v1::ServedVersion& one : versions.versions) {
-    if (absl::c_linear_search(one.tables(), table) &&
-        (*version == "current" ? versions.IsCurrent(one.number()) : one.name() == *version)) {
-      *version = one.name();
-      return one.number();
-    }
+    const bool asked =
+        model.has_value() ? versions.IsCurrent(one.number()) : one.name() == *version;
+    if (asked) found.push_back(&one);
     names.push_back(one.name());
   }
-  if (*version == "current") {
+  HOTBED_RETURN_IF_ERROR(
+      NarrowCurrent(model.value_or(""), replica.table(), replica.name(), tables, &found));
+  if (!found.empty()) {
+    *version = found[0]->name();
+    return found[0]->number();
+  }
+  if (model.has_value()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no version of the table is current, as far as ", options_.server,
-                     " knows ('hotbed publish')"));
+        absl::StrCat("no version of the table is current", model->empty() ? "" : " of that model",
+                     ", as far as ", options_.server, " knows ('hotbed publish')"));
   }
   return absl::NotFoundError(absl::StrCat(
       options_.server, " is to have no version \"",
@@ -407,9 +416,17 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerHere(
   // Taken once, so that all tables of a model are answered of one version.
   const OrderedVersions versions = tables_.Versions();
   uint64_t response_bytes = 0, row_bytes = 0;
+  std::vector<std::shared_ptr<const TableReplica>> replicas;
+  std::vector<uint32_t> ids;
+  for (const LookupBody& body : bodies) {
+    replicas.push_back(tables_.Find(body.table));
+    if (replicas.back() != nullptr && replicas.back()->part().parts == 1) {
+      ids.push_back(replicas.back()->table());
+    }
+  }
   for (size_t i = 0; i < bodies.size(); ++i) {
     const LookupBody& body = bodies[i];
-    const std::shared_ptr<const TableReplica> replica = tables_.Find(body.table);
+    const TableReplica* const replica = replicas[i].get();
     HOTBED_ASSIGN_OR_RETURN(asked[i],
                             RequestOf(body, replica == nullptr ? 0 : replica->table(), body.table));
     if (replica == nullptr) {
@@ -423,8 +440,11 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerHere(
     answers[i].server = options_.server;
     answers[i].version = body.version;
     const absl::StatusOr<uint64_t> version =
-        NumberOf(versions, replica->table(), body.staleness_ms_max, &answers[i].version);
-    if (absl::IsInvalidArgument(version.status())) return version.status();
+        NumberOf(versions, *replica, body.staleness_ms_max, ids, &answers[i].version);
+    // Where tables are missing here, others know more of them.
+    if (absl::IsInvalidArgument(version.status()) && ids.size() == bodies.size()) {
+      return version.status();
+    }
     answers[i].status = version.status();
     if (!version.ok()) continue;
     asked[i].set_version(*version);
@@ -534,8 +554,9 @@ absl::StatusOr<HttpResponse> HttpLookups::TopKHere(const HttpRequest& request,
   const uint32_t dim = replica.rows()->coder().dim();
   HOTBED_ASSIGN_OR_RETURN(v1::ServingTopKRequest asked,
                           TopKRequestOf(body, replica.table(), dim, replica.name()));
-  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(tables_.Versions(), replica.table(),
-                                                           body.staleness_ms_max, &body.version));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t version,
+                          NumberOf(tables_.Versions(), replica, body.staleness_ms_max,
+                                   {replica.table()}, &body.version));
   asked.set_version(version);
   HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, asked));
   const uint64_t bytes = TopKResponseBytes(body, dim);
@@ -602,7 +623,7 @@ absl::StatusOr<HttpResponse> HttpLookups::TopKOfOthers(const HttpRequest& reques
 absl::StatusOr<HttpResponse> HttpLookups::Versions(const HttpRequest& request) const {
   HOTBED_RETURN_IF_ERROR(MayCall(request, "GetServing", ""));
   std::vector<ListedVersion> versions;
-  const auto replicas = tables_.All();
+  const auto replicas = tables_.Present();
   const OrderedVersions ordered = tables_.Versions();
   for (const v1::ServedVersion& version : ordered.versions) {
     ListedVersion& one = versions.emplace_back();
@@ -624,7 +645,7 @@ absl::StatusOr<HttpResponse> HttpLookups::Versions(const HttpRequest& request) c
 absl::StatusOr<HttpResponse> HttpLookups::Tables(const HttpRequest& request) const {
   HOTBED_RETURN_IF_ERROR(MayCall(request, "GetServing", ""));
   std::vector<ListedTable> tables;
-  for (const auto& replica : tables_.All()) {
+  for (const auto& replica : tables_.Present()) {
     tables.push_back({.name = replica->name(),
                       .dim = replica->rows()->coder().dim(),
                       .staleness_ms_max = replica->staleness_ms_max(),

@@ -98,9 +98,10 @@ class HttpLookups {
   absl::StatusOr<HttpResponse> Tables(const HttpRequest& request) const;
   absl::StatusOr<HttpResponse> Versions(const HttpRequest& request) const;
   // The number of the version of the table that a body names; the name that it has is set where it
-  // names the current one or the newest rows.
-  absl::StatusOr<uint64_t> NumberOf(const OrderedVersions& versions, uint32_t table,
-                                    uint32_t staleness_ms_max, std::string* version) const;
+  // names the current one or the newest rows. `tables`: of the request.
+  absl::StatusOr<uint64_t> NumberOf(const OrderedVersions& versions, const TableReplica& replica,
+                                    uint32_t staleness_ms_max, const std::vector<uint32_t>& tables,
+                                    std::string* version) const;
   absl::Status MayCall(const HttpRequest& request, absl::string_view method,
                        absl::string_view table) const;
   absl::Status InTime(const HttpRequest& request, uint32_t timeout_ms) const;

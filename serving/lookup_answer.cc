@@ -113,7 +113,8 @@ std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
     uint32_t table, const ServedPart& part, uint64_t version, uint64_t staleness_ms_max,
     Outcome* said) {
-  std::shared_ptr<const TableReplica> replica = tables.Find(table);
+  std::shared_ptr<const TableReplica> replica = tables.Find(table, part);
+  if (replica == nullptr) replica = tables.Find(table);
   if (replica == nullptr) {
     Refuse(Outcome::NOT_SERVED, absl::StrCat("table number ", table, " is not served here"), said);
     return nullptr;
@@ -195,7 +196,8 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
   const absl::StatusOr<RowType> type = FromProto(request.row_type());
   uint64_t bytes = 0;
   for (const v1::ServingLookupTable& table : request.tables()) {
-    const std::shared_ptr<const TableReplica> replica = tables.Find(table.table());
+    const std::shared_ptr<const TableReplica> replica =
+        tables.Find(table.table(), ServedPartOf(table));
     if (replica == nullptr || !type.ok()) continue;
     const uint32_t rows = table.pooling() == v1::SERVED_ROWS ? table.ids() : table.bags();
     bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) +

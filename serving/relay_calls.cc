@@ -20,10 +20,8 @@ constexpr int64_t kLookNs = 100 * kMillisecondNs;
 // Null: there is no such copy.
 std::shared_ptr<const TableReplica> FindCopy(const TableReplicas& tables,
                                              const v1::CopyName& name) {
-  std::shared_ptr<const TableReplica> copy = tables.Find(name.table());
-  const bool same =
-      copy != nullptr && copy->format() == name.format() && copy->part() == ServedPartOf(name);
-  return same ? copy : nullptr;
+  std::shared_ptr<const TableReplica> copy = tables.Find(name.table(), ServedPartOf(name));
+  return copy != nullptr && copy->format() == name.format() ? copy : nullptr;
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace hotbed {
 // As ServingLookupReply::tiers has it.
 constexpr char kTierMemory = 1;
 constexpr char kTierDisk = 2;
+constexpr char kTierDevice = 3;
 
 // `bags` has passed CheckServedBags, and `ids` has bags.ids u64. Sets bags.rows() rows of
 // RowWireBytes at `out`, which is zeros, and bags.ids bytes at `exists`: 1 where the row exists. At

@@ -23,6 +23,7 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
+#include "common/status_numbers.h"
 #include "common/threads/await_for.h"
 #include "common/threads/thread_pool.h"
 #include "config/units.h"
@@ -34,6 +35,7 @@
 #include "proto/serving.grpc.pb.h"
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
+#include "server/tiers/device/device_tier.h"
 #include "serving/answer_budget.h"
 #include "serving/http_lookups.h"
 #include "serving/lookup_answer.h"
@@ -263,7 +265,7 @@ class Serving final : public ServingProcess {
       : options_(options),
         clock_(*clock),
         tables_({options.coordinators, options.security.identity(), options.name, options.disk, "",
-                 options.run},
+                 options.run, options.device},
                 options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
@@ -492,7 +494,7 @@ class Serving final : public ServingProcess {
     ReadyCondition port = {.name = "data port", .found = "answers"};
     port.holds = port_->Answers(&port.found);
     ReadyCondition tables = {.name = "tables", .found = "all are loaded"};
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       if (replica->ready()) continue;
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
@@ -518,7 +520,7 @@ class Serving final : public ServingProcess {
   ReadyCondition CurrentVersion() const {
     ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
     const OrderedVersions versions = tables_.Versions();
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       for (const v1::VersionReport& one : report.versions()) {
         if (one.held() || !versions.IsCurrent(one.number())) continue;
@@ -535,16 +537,27 @@ class Serving final : public ServingProcess {
     return absl::StrCat("taken up, ", version.rows_read(), " of ", version.rows_in_all(), " rows");
   }
 
+  std::string DeviceText() const {
+    if (options_.device == nullptr) return "none";
+    const DeviceTier& tier = *options_.device->tier();
+    StatusNumbers numbers;
+    tier.AddNumbers(&numbers);
+    const std::string text = absl::StrCat(tier.name(), ", ", FormatBytes(numbers["device_bytes"]),
+                                          " of ", FormatBytes(numbers["device_bytes_limit"]));
+    return tier.failed() ? absl::StrCat(text, ", failed: ", tier.error().message()) : text;
+  }
+
   StatusPage Page() const {
     StatusPage page;
     page.title = absl::StrCat("hotbed-server ", options_.name);
     page.subtitle = absl::StrCat("serving replicas, data port ", address(),
                                  http_address_.empty() ? "" : ", HTTP port ", http_address_);
     page.facts = {{"memory of rows", absl::StrCat(FormatBytes(tables_.memory().used()), " of ",
-                                                  FormatBytes(options_.rows_bytes_max))}};
+                                                  FormatBytes(options_.rows_bytes_max))},
+                  {"device", DeviceText()}};
     StatusTable table = {.title = "Tables",
                          .columns = {"table", "format", "part", "state", "rows", "in memory",
-                                     "bytes", "on disk", "age", "follows", "trouble"}};
+                                     "on device", "bytes", "on disk", "age", "follows", "trouble"}};
     Json json = {{"name", options_.name},
                  {"role", "serving"},
                  {"data_address", address()},
@@ -552,6 +565,7 @@ class Serving final : public ServingProcess {
                  {"http_address", http_address_},
                  {"rows_bytes", tables_.memory().used()},
                  {"rows_bytes_max", options_.rows_bytes_max},
+                 {"device", DeviceText()},
                  {"tables", Json::array()}};
     StatusTable versions = {.title = "Versions",
                             .columns = {"table", "number", "rows that differ", "bytes", "state"}};
@@ -568,20 +582,21 @@ class Serving final : public ServingProcess {
                         {"bytes", version.bytes()},
                         {"trouble", version.trouble()}});
       }
-      table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
-                            absl::StrCat(report.part() + 1, " of ", report.parts()),
-                            report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
-                            absl::StrCat(report.memory_rows()), FormatBytes(report.bytes()),
-                            report.on_disk() ? FormatBytes(report.disk_bytes()) : "-",
-                            report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
-                            report.feeder().empty() ? "primaries" : report.feeder(),
-                            report.trouble()});
+      table.rows.push_back(
+          {replica->name(), v1::ServedFormat_Name(report.format()),
+           absl::StrCat(report.part() + 1, " of ", report.parts()),
+           report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
+           absl::StrCat(report.memory_rows()), absl::StrCat(report.device_rows()),
+           FormatBytes(report.bytes()), report.on_disk() ? FormatBytes(report.disk_bytes()) : "-",
+           report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
+           report.feeder().empty() ? "primaries" : report.feeder(), report.trouble()});
       json["tables"].push_back({{"table", replica->name()},
                                 {"ready", report.ready()},
                                 {"part", report.part()},
                                 {"parts", report.parts()},
                                 {"rows", report.rows()},
                                 {"memory_rows", report.memory_rows()},
+                                {"device_rows", report.device_rows()},
                                 {"bytes", report.bytes()},
                                 {"disk_bytes", report.disk_bytes()},
                                 {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
@@ -602,7 +617,12 @@ class Serving final : public ServingProcess {
               static_cast<double>(tables_.memory().bytes_max()), samples);
     AddSample("hotbed_serving_in_flight_bytes", "Answers to lookups in flight.", {},
               static_cast<double>(budget_.in_flight()), samples);
-    for (const auto& replica : tables_.All()) {
+    if (options_.device != nullptr) {
+      StatusNumbers numbers;
+      options_.device->tier()->AddNumbers(&numbers);
+      numbers.AddSamplesTo(samples, {{"device", options_.device->tier()->name()}});
+    }
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       const Labels labels = {{"table", replica->name()}};
       AddSample("hotbed_serving_ready", "1 once the replica has had all rows, and answers.", labels,
@@ -614,6 +634,14 @@ class Serving final : public ServingProcess {
       AddSample("hotbed_serving_copy_lookup_rows_total",
                 "Rows that lookups asked this copy of the table for.", labels,
                 static_cast<double>(report.lookup_rows_total()), samples);
+      if (options_.device != nullptr) {
+        AddSample("hotbed_serving_device_rows",
+                  "Rows of the replica that are in device memory, too.", labels,
+                  static_cast<double>(report.device_rows()), samples);
+        AddSample("hotbed_serving_device_hits_total",
+                  "Rows that lookups found in device memory, those of bags included.", labels,
+                  static_cast<double>(replica->DeviceHits()), samples);
+      }
       if (report.on_disk()) {
         AddSample("hotbed_serving_memory_rows", "Rows of the replica that are in memory.", labels,
                   static_cast<double>(report.memory_rows()), samples);

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "ports/port.h"
 #include "security/server_security.h"
+#include "serving/rows/rows_on_device.h"
 
 namespace hotbed {
 
@@ -35,6 +36,7 @@ struct ServingOptions {
   uint64_t answer_bytes_max = 64ull << 20;  // all answers in flight
   uint64_t grpc_bytes_max = 256ull << 20;   // memory of gRPC's own
   uint64_t run = 0;                         // random
+  std::shared_ptr<ServedDevice> device;     // null: rows are in memory and on disk alone
 };
 
 class ServingProcess {

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/changes/follow_as.h"
 #include "common/log.h"
@@ -13,6 +14,7 @@
 #include "common/threads/await_for.h"
 #include "proto/served_format.h"
 #include "row_math/position.h"
+#include "server/tiers/device/device_tier.h"
 #include "serving/version_files.h"
 
 namespace hotbed {
@@ -23,6 +25,7 @@ constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr absl::Duration kFullKnown = absl::Seconds(3);  // to the coordinator
 constexpr int64_t kDamageForgottenNs = 3600 * kSecondNs;
 constexpr int kFullPausesMax = 64;  // of these, before a table that has no room is tried again
 constexpr size_t kTroubleBytesMax = 400;
@@ -72,11 +75,15 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       source_(source),
       memory_(memory),
       clock_(clock),
-      staleness_ms_max_(served.staleness_ms_max()),
       relay_(std::make_unique<CopyRelay>(relays, clock)),
       rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
                                             memory)),
+      elsewhere_(
+          {.device = source.device == nullptr
+                         ? nullptr
+                         : std::make_shared<RowsOnDevice>(source.device, rows_->latest().coder())}),
       thread_([this] { Run(); }) {
+  SetOrder({.staleness_ms_max = served.staleness_ms_max()});
   relay_->SetFeeder(feeder);
 }
 
@@ -109,14 +116,36 @@ std::shared_ptr<VersionedRows> TableReplica::WritableRows() const {
 
 std::shared_ptr<DiskRows> TableReplica::Disk() const {
   absl::MutexLock lock(&mu_);
-  return disk_;
+  return elsewhere_.disk;
 }
 
 RowsView TableReplica::Latest() const {
   absl::MutexLock lock(&mu_);
   RowsView view = rows_->Latest();
-  view.below = disk_;
+  view.below = elsewhere_.disk;
+  view.device = elsewhere_.device;
   return view;
+}
+
+std::shared_ptr<RowsOnDevice> TableReplica::OnDevice() const {
+  absl::MutexLock lock(&mu_);
+  return elsewhere_.device;
+}
+
+void TableReplica::ForgetDevice() {
+  const std::shared_ptr<RowsOnDevice> before = OnDevice();
+  if (before == nullptr) return;
+  before->GiveUp();  // readers that have it find nothing there
+  auto next =
+      std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
+  absl::MutexLock lock(&mu_);
+  elsewhere_.device.swap(next);
+  elsewhere_.device_hits += before->hits();
+}
+
+uint64_t TableReplica::DeviceHits() const {
+  absl::MutexLock lock(&mu_);
+  return elsewhere_.device_hits + (elsewhere_.device == nullptr ? 0 : elsewhere_.device->hits());
 }
 
 bool TableReplica::OnDiskAlone() const {
@@ -127,7 +156,7 @@ bool TableReplica::OnDiskAlone() const {
 void TableReplica::DropDisk() {
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   if (kept_ != nullptr) {
     kept_->rows()->DeleteAtEnd();
@@ -144,7 +173,11 @@ std::string TableReplica::folder() const {
 }
 
 std::optional<RowsView> TableReplica::Version(uint64_t number) const {
-  return WritableRows()->Version(number);
+  absl::MutexLock lock(&mu_);
+  std::optional<RowsView> view = rows_->Version(number);
+  // One that lies on disk as a whole shares no rows with the newest ones.
+  if (view.has_value() && view->below == nullptr) view->device = elsewhere_.device;
+  return view;
 }
 
 bool TableReplica::TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) {
@@ -222,9 +255,15 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_on_disk(disk != nullptr);
   if (disk != nullptr) report.set_disk_bytes(disk->bytes());
   report.set_bytes(rows->latest().bytes());
+  if (const auto device = OnDevice()) report.set_device_rows(device->rows());
   versions_.Report(*rows, &report);
   absl::MutexLock lock(&mu_);
   report.set_trouble(trouble_);
+  if (trouble_.empty() && source_.device != nullptr && source_.device->tier()->failed()) {
+    report.set_trouble(
+        "the device has failed: rows are read from memory and disk until this server is started "
+        "again");
+  }
   return report;
 }
 
@@ -246,6 +285,7 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   relay_->Begin({});  // before the rows go: a list of them ends
+  ForgetDevice();
   // Lookups that hold the old rows release them soon.
   auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
   absl::MutexLock lock(&mu_);
@@ -269,7 +309,7 @@ absl::Status TableReplica::OpenDiskOnce() {
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   kept_.reset();  // of an earlier try
   HOTBED_ASSIGN_OR_RETURN(
@@ -277,7 +317,7 @@ absl::Status TableReplica::OpenDiskOnce() {
                             source_.cluster, [this] { return !Pause(absl::ZeroDuration()); }));
   {
     absl::MutexLock lock(&mu_);
-    disk_ = kept_->rows();
+    elsewhere_.disk = kept_->rows();
   }
   // Memory may have newer rows than the disk.
   return ready() ? absl::OkStatus() : Warm();
@@ -287,7 +327,7 @@ bool TableReplica::ReopenDisk() {
   if (kept_->rows()->needed()) BeginAnew();
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   // The folder is one store's at a time: readers of the old one end soon.
   while (kept_->rows().use_count() > 1) {
@@ -318,24 +358,63 @@ absl::Status TableReplica::Promote() {
   if (read.empty()) return absl::OkStatus();
   std::sort(read.begin(), read.end());
   read.erase(std::unique(read.begin(), read.end()), read.end());
+  std::vector<uint64_t> left;  // memory
+  std::vector<uint8_t> left_rows;
   const absl::Status found =
       kept_->rows()->Find(read, [&](size_t, uint64_t id, const uint8_t* row) {
         if (rows->latest().Get(id) != nullptr || rows->PutRow(id, row).ok()) return;
-        rows->MakePlaceFor(id, Mix64(id ^ static_cast<uint64_t>(clock_->NowNs())));
+        const uint64_t random = Mix64(id ^ static_cast<uint64_t>(clock_->NowNs()));
+        const std::optional<uint64_t> other = rows->MakePlaceFor(id, random, &left_rows);
+        if (other.has_value()) left.push_back(*other);
         (void)rows->PutRow(id, row);  // it stays on disk alone while readers look at the other
       });
   rows->Reclaim();
+  if (const auto device = OnDevice())
+    device->BringUp(left, left_rows.data(), kept_->rows()->rows());
   return found;
+}
+
+absl::Status TableReplica::BringUp() {
+  const std::shared_ptr<RowsOnDevice> device = OnDevice();
+  if (device == nullptr) return absl::OkStatus();
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
+  const uint32_t row_bytes = rows->latest().coder().row_bytes();
+  std::vector<uint64_t> ids, below;
+  std::vector<uint8_t> found;
+  const auto add = [&](uint64_t id, const uint8_t* row) {
+    ids.push_back(id);
+    found.insert(found.end(), row, row + row_bytes);
+  };
+  for (const uint64_t id : device->TakeWanted()) {
+    if (const uint8_t* const row = rows->latest().Get(id)) {
+      add(id, row);
+    } else {
+      below.push_back(id);
+    }
+  }
+  if (!below.empty() && kept_ != nullptr && kept_->rows()->needed()) {
+    HOTBED_RETURN_IF_ERROR(
+        kept_->rows()->Find(below, [&](size_t, uint64_t id, const uint8_t* row) { add(id, row); }));
+  }
+  device->BringUp(ids, found.data(),
+                  kept_ == nullptr ? rows->latest().rows() : kept_->rows()->rows());
+  return absl::OkStatus();
 }
 
 // Loading takes work of the sources: it is tried again when more room is free than it has had, and
 // else ever more rarely.
 bool TableReplica::PauseUntilRoom() {
   const uint64_t had = full_bytes_.load();
+  // By then the coordinator knows whether other copies are as full as this one.
+  if (ready() && !Pause(kFullKnown)) return false;
   for (int pauses = 1;; ++pauses) {
+    // Another copy may answer by now.
+    if (rows()->rows() > 0 && !(ready() && order_.alone.load())) BeginAnew();
     if (!Pause(kFullAgain)) return false;
+    const uint64_t has = rows()->bytes();
+    const uint64_t wanted = had + had / 8 - std::min(has, had);
     const uint64_t used = std::min(memory_->used(), memory_->bytes_max());
-    if (memory_->bytes_max() - used > had + had / 8 || pauses >= failures_.full_pauses) break;
+    if (memory_->bytes_max() - used > wanted || pauses >= failures_.full_pauses) break;
   }
   failures_.full_pauses = std::min(2 * failures_.full_pauses, kFullPausesMax);
   return true;
@@ -360,8 +439,8 @@ void TableReplica::Run() {
       return;
     }
     if (!full_) continue;
+    full_ = false;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
-    BeginAnew();
     if (!PauseUntilRoom()) return;
   } while (Pause(kAgain));
 }
@@ -388,6 +467,7 @@ absl::Status TableReplica::FollowOnce() {
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   if (comes_again_) {
+    ForgetDevice();
     // Whatever an earlier stream has told, all rows come again by this one.
     WritableRows()->Unmark([](uint64_t) { return true; });
     if (kept_ != nullptr) {
@@ -418,6 +498,7 @@ absl::Status TableReplica::Follow(CopyStream* stream) {
       if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
       HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
     }
+    if (ready() && !comes_again_) HOTBED_RETURN_IF_ERROR(BringUp());
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
 }
@@ -461,6 +542,7 @@ absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& chan
 absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream& stream) {
   if (changes.again) {
     comes_again_ = true;  // before the relay knows: no list begins in between
+    ForgetDevice();       // rows that do not come again go without being told
     relay_->Took(changes, {});
     again_.push_back(changes.range);
     return kept_ == nullptr ? absl::OkStatus()
@@ -484,6 +566,12 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
     for (const uint64_t id : changes.deleted) kept_->rows()->Delete(id);
     HOTBED_RETURN_IF_ERROR(kept_->Commit(stream.Positions()));
   }
+  // On the device after disk and before memory (rows_on_device.h).
+  const std::shared_ptr<RowsOnDevice> device = OnDevice();
+  if (device != nullptr) device->BeginChanges(changes.ids, coded.data(), changes.deleted);
+  const absl::Cleanup ends = [&] {
+    if (device != nullptr) device->EndChanges();
+  };
   for (size_t i = 0; i < changes.ids.size(); ++i) {
     HOTBED_RETURN_IF_ERROR(
         PutInMemory(changes.ids[i], coded.data() + i * coder.row_bytes(), rows.get()));

@@ -7,7 +7,8 @@
 // again. With a disk, all rows lie there as well, and it goes on from there after a restart.
 // Rows on disk that turn out to be damaged are deleted, and all come again.
 // Where the server's memory is used up it gives up versions; then rows that have no room lie on
-// disk alone, or without a disk it gives up its rows and begins again later. Versions that were
+// disk alone. Without a disk it gives up its rows and begins again later; but if no other copy can
+// answer for it, it keeps them as they are, and grows old until there is room. Versions that were
 // ordered are taken up from their files once it has had all rows: as the rows that differ, in
 // memory, or whole, on disk, where the table has no room in memory.
 // Thread-safe.
@@ -21,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -35,6 +37,7 @@
 #include "security/identity.h"
 #include "serving/copy_relay.h"
 #include "serving/kept_rows.h"
+#include "serving/rows/rows_on_device.h"
 #include "serving/rows/versioned_rows.h"
 #include "serving/table_versions.h"
 
@@ -49,6 +52,7 @@ class TableReplica {
     std::string disk;     // a folder for rows, of this server alone; empty: memory alone
     std::string cluster;  // whose tables they are
     uint64_t run = 0;     // random, of this process
+    std::shared_ptr<ServedDevice> device = nullptr;  // null: there is none
   };
   // Has the part of the table that `served` gives to this server, or else all of it. `memory`,
   // `relays` and `clock` outlive it. `feeder` as CopyRelay::SetFeeder has it.
@@ -63,8 +67,21 @@ class TableReplica {
   const ServedPart& part() const { return part_; }
   const ServedPlaces& places() const { return places_; }
   // Older rows are refused; 0: none are.
-  uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
-  void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
+  uint64_t staleness_ms_max() const {
+    return order_.staleness_ms_max.load(std::memory_order_relaxed);
+  }
+  // As the coordinator orders, and may order otherwise later.
+  struct Order {
+    uint64_t staleness_ms_max = 0;
+    bool beside = false;  // of another cut than the one that readers are told of
+    bool alone = false;   // no other copy of the part follows
+  };
+  void SetOrder(const Order& order) {
+    order_.staleness_ms_max.store(order.staleness_ms_max, std::memory_order_relaxed);
+    order_.beside.store(order.beside);
+    order_.alone.store(order.alone);
+  }
+  bool beside() const { return order_.beside.load(); }
 
   CopyRelay* relay() const { return relay_.get(); }
 
@@ -82,8 +99,9 @@ class TableReplica {
   std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
   std::string WhyNoVersion(uint64_t number) const { return versions_.WhyNot(number); }
   // From now on these, and no others.
-  void OrderVersions(const std::vector<v1::ServedVersion>& versions, uint64_t current) {
-    versions_.Order(versions, current);
+  void OrderVersions(const std::vector<v1::ServedVersion>& versions,
+                     std::vector<uint64_t> current) {
+    versions_.Order(versions, std::move(current));
   }
   // Takes up one version, if one is due and this replica is ready; ends early when `stops` says so.
   // False: there was nothing to be done. One thread calls it.
@@ -91,6 +109,8 @@ class TableReplica {
   // A lookup asks for so many rows: whether the table is hot is decided by that.
   void NoteLookup(uint64_t rows) const { lookup_rows_.fetch_add(rows, std::memory_order_relaxed); }
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Rows that lookups found on the device.
+  uint64_t DeviceHits() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
   // After Stop: the rows on disk go when nobody reads them any more.
   void DropDisk() ABSL_LOCKS_EXCLUDED(mu_);
@@ -108,8 +128,14 @@ class TableReplica {
   // Fills memory with rows of the disk.
   absl::Status Warm();
   absl::Status PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows);
-  // Gives rows that readers found on disk the places of others in memory.
+  // Gives rows that readers found on disk the places of others in memory; these go to the device.
   absl::Status Promote();
+  // Brings rows to the device that readers missed there.
+  absl::Status BringUp();
+  // Null: there is no device.
+  std::shared_ptr<RowsOnDevice> OnDevice() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The device has no rows of this copy from now on, until some are brought up.
+  void ForgetDevice() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows, Place* place,
                            const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   // Follows until an error.
@@ -140,7 +166,10 @@ class TableReplica {
   const Source source_;
   ServedMemory* const memory_;
   const Clock* const clock_;
-  std::atomic<uint64_t> staleness_ms_max_;
+  struct {
+    std::atomic<uint64_t> staleness_ms_max{0};
+    std::atomic<bool> beside{false}, alone{false};
+  } order_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
   mutable std::atomic<uint64_t> lookup_rows_{0};
   // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.
@@ -160,7 +189,11 @@ class TableReplica {
   const std::unique_ptr<CopyRelay> relay_;
   mutable absl::Mutex mu_;
   std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<DiskRows> disk_ ABSL_GUARDED_BY(mu_);  // null: none, or not open yet
+  struct RowsElsewhere {
+    std::shared_ptr<DiskRows> disk;        // null: none, or not open yet
+    std::shared_ptr<RowsOnDevice> device;  // null: there is no device
+    uint64_t device_hits = 0;              // of earlier ones
+  } elsewhere_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -23,70 +23,65 @@ std::vector<v1::ServedVersion> VersionsOf(const v1::ServingOrders& orders, uint3
   return versions;
 }
 
-// 0: none of `versions` is.
-uint64_t CurrentOf(const v1::ServingOrders& orders,
-                   const std::vector<v1::ServedVersion>& versions) {
-  for (const v1::ServedVersion& version : versions) {
-    const auto& current = orders.current();
-    if (std::find(current.begin(), current.end(), version.number()) != current.end()) {
-      return version.number();
-    }
-  }
-  return 0;
-}
-
 }  // namespace
+
+// With the parts that this server has.
+std::vector<v1::OrderedCopy> TableReplicas::CopiesOf(const v1::ServingOrders& orders) {
+  std::vector<v1::OrderedCopy> copies(orders.beside().begin(), orders.beside().end());
+  const int tables = std::min(orders.tables_size(), orders.specs_size());
+  for (int i = 0; i < tables; ++i) {
+    v1::OrderedCopy& copy = copies.emplace_back();
+    *copy.mutable_table() = orders.tables(i);
+    *copy.mutable_spec() = orders.specs(i);
+    if (i < orders.feeders_size()) copy.set_feeder(orders.feeders(i));
+  }
+  return copies;
+}
 
 void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& cluster) {
   TableReplica::Source source = source_;
   source.cluster = cluster;
-  absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> next;
-  std::vector<std::shared_ptr<TableReplica>> gone;
+  Copies before, next;
   {
     absl::MutexLock lock(&mu_);
-    next = tables_;
+    before = copies_;
   }
-  const int tables = std::min(orders.tables_size(), orders.specs_size());
-  for (int i = 0; i < tables; ++i) {
-    const v1::ServedTable& served = orders.tables(i);
-    std::shared_ptr<TableReplica>& replica = next[served.table()];
+  const std::vector<v1::OrderedCopy> ordered = CopiesOf(orders);
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    const v1::ServedTable& served = ordered[i].table();
     const ServedPart part = ServedPartOn(served, source_.server).value_or(ServedPart());
-    const std::string feeder = i < orders.feeders_size() ? orders.feeders(i) : "";
-    if (replica != nullptr && replica->format() == served.format() && replica->part() == part) {
-      replica->SetStalenessMax(served.staleness_ms_max());
-      replica->relay()->SetFeeder(feeder);
-      continue;
+    const bool beside = static_cast<int>(i) < orders.beside_size();
+    const auto& alone = orders.alone();
+    const CopyKey key = {served.table(), part};
+    std::shared_ptr<TableReplica>& replica = next[key];
+    const auto known = before.find(key);
+    if (known != before.end() && known->second->format() == served.format()) {
+      replica = known->second;
+      before.erase(known);
+    } else {
+      HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
+                       << ordered[i].spec().name() << " as "
+                       << v1::ServedFormat_Name(served.format());
+      replica = std::make_shared<TableReplica>(
+          served, ordered[i].spec(), source, ordered[i].feeder(), &memory_, &relay_memory_, clock_);
     }
-    if (replica != nullptr) gone.push_back(replica);
-    HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
-                     << orders.specs(i).name() << " as " << v1::ServedFormat_Name(served.format());
-    replica = std::make_shared<TableReplica>(served, orders.specs(i), source, feeder, &memory_,
-                                             &relay_memory_, clock_);
-  }
-  for (auto it = next.begin(); it != next.end();) {
-    const bool ordered =
-        std::any_of(orders.tables().begin(), orders.tables().end(),
-                    [&](const v1::ServedTable& served) { return served.table() == it->first; });
-    if (ordered) {
-      ++it;
-      continue;
-    }
-    HOTBED_LOG(Info) << "not serving " << it->second->name() << " any more";
-    gone.push_back(it->second);
-    next.erase(it++);
-  }
-  for (const auto& [table, replica] : next) {
-    const std::vector<v1::ServedVersion> versions = VersionsOf(orders, table);
-    replica->OrderVersions(versions, CurrentOf(orders, versions));
+    replica->relay()->SetFeeder(ordered[i].feeder());
+    const bool is_alone = std::find(alone.begin(), alone.end(), served.table()) != alone.end();
+    replica->SetOrder(
+        {.staleness_ms_max = served.staleness_ms_max(), .beside = beside, .alone = is_alone});
+    const std::vector<v1::ServedVersion> versions = VersionsOf(orders, served.table());
+    replica->OrderVersions(versions, {orders.current().begin(), orders.current().end()});
   }
   {
     absl::MutexLock lock(&mu_);
-    tables_ = std::move(next);
+    copies_ = std::move(next);
     ordered_ = {{orders.versions().begin(), orders.versions().end()},
                 {orders.current().begin(), orders.current().end()}};
   }
   // Joined here, not by the lookup that holds the last reference.
-  for (const std::shared_ptr<TableReplica>& replica : gone) {
+  for (const auto& [key, replica] : before) {
+    HOTBED_LOG(Info) << "not serving part " << key.part.part + 1 << " of " << key.part.parts
+                     << " of " << replica->name() << " any more";
     replica->Stop();
     if (!stops()) replica->DropDisk();
   }
@@ -105,24 +100,42 @@ void TableReplicas::DropOtherFolders() const {
   }
 }
 
-std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {
+template <typename Is>
+std::shared_ptr<const TableReplica> TableReplicas::FindFirst(Is is) const {
   absl::MutexLock lock(&mu_);
-  const auto found = tables_.find(table);
-  return found == tables_.end() ? nullptr : found->second;
+  std::shared_ptr<const TableReplica> found;
+  for (const auto& [key, replica] : copies_) {
+    if (is(*replica) && (found == nullptr || found->beside())) found = replica;
+  }
+  return found;
+}
+
+std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {
+  return FindFirst([table](const TableReplica& one) { return one.table() == table; });
 }
 
 std::shared_ptr<const TableReplica> TableReplicas::Find(const std::string& name) const {
+  return FindFirst([&name](const TableReplica& one) { return one.name() == name; });
+}
+
+std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table,
+                                                        const ServedPart& part) const {
   absl::MutexLock lock(&mu_);
-  const auto found = std::find_if(tables_.begin(), tables_.end(),
-                                  [&](const auto& one) { return one.second->name() == name; });
-  return found == tables_.end() ? nullptr : found->second;
+  const auto found = copies_.find({table, part});
+  return found == copies_.end() ? nullptr : found->second;
 }
 
 std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   absl::MutexLock lock(&mu_);
   std::vector<std::shared_ptr<const TableReplica>> all;
-  for (const auto& [table, replica] : tables_) all.push_back(replica);
+  for (const auto& [key, replica] : copies_) all.push_back(replica);
   return all;
+}
+
+std::vector<std::shared_ptr<const TableReplica>> TableReplicas::Present() const {
+  std::vector<std::shared_ptr<const TableReplica>> present = All();
+  std::erase_if(present, [](const auto& replica) { return replica->beside(); });
+  return present;
 }
 
 OrderedVersions TableReplicas::Versions() const {
@@ -151,7 +164,7 @@ void TableReplicas::TakeUpVersions() {
     std::vector<std::shared_ptr<TableReplica>> replicas;
     {
       absl::MutexLock lock(&mu_);
-      for (const auto& [table, replica] : tables_) replicas.push_back(replica);
+      for (const auto& [key, replica] : copies_) replicas.push_back(replica);
     }
     bool any = false;
     for (const std::shared_ptr<TableReplica>& replica : replicas) {

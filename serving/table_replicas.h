@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -44,10 +45,15 @@ class TableReplicas {
   // thread calls it.
   // `cluster`: whose orders they are.
   void Obey(const v1::ServingOrders& orders, const std::string& cluster) ABSL_LOCKS_EXCLUDED(mu_);
-  // Null: it is not served here.
+  // Null: it is not served here. While a table is cut into other parts there may be copies of two
+  // cuts; the first two find the one that readers are told of, or the other one.
   std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<const TableReplica> Find(uint32_t table, const ServedPart& part) const
+      ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Without copies of other cuts than those that readers are told of.
+  std::vector<std::shared_ptr<const TableReplica>> Present() const ABSL_LOCKS_EXCLUDED(mu_);
   OrderedVersions Versions() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
   RelayMemory* relay_memory() { return &relay_memory_; }
@@ -58,6 +64,20 @@ class TableReplicas {
   static uint64_t RelayBytes(uint64_t bytes_max) {
     return std::clamp<uint64_t>(bytes_max / 32, 1 << 20, 64 << 20);
   }
+  // A table, and the part of it.
+  struct CopyKey {
+    uint32_t table = 0;
+    ServedPart part;
+    friend bool operator==(const CopyKey&, const CopyKey&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const CopyKey& key) {
+      return H::combine(std::move(h), key.table, key.part.part, key.part.parts);
+    }
+  };
+  using Copies = absl::flat_hash_map<CopyKey, std::shared_ptr<TableReplica>>;
+  static std::vector<v1::OrderedCopy> CopiesOf(const v1::ServingOrders& orders);
+  template <typename Is>
+  std::shared_ptr<const TableReplica> FindFirst(Is is) const ABSL_LOCKS_EXCLUDED(mu_);
   void TakeUpVersions() ABSL_LOCKS_EXCLUDED(mu_);
   bool stops() const ABSL_LOCKS_EXCLUDED(mu_);
   // What an earlier process has left of tables that are not ordered any more.
@@ -69,7 +89,7 @@ class TableReplicas {
   const Clock* const clock_;
   bool cleaned_ = false;  // by the thread that calls Obey
   mutable absl::Mutex mu_;
-  absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
+  Copies copies_ ABSL_GUARDED_BY(mu_);
   OrderedVersions ordered_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   PlaceFinder places_{FileSystem::Real()};

@@ -31,21 +31,23 @@ TableVersions::Wanted* TableVersions::Find(uint64_t number) {
   return nullptr;
 }
 
-void TableVersions::Order(const std::vector<v1::ServedVersion>& versions, uint64_t current) {
+void TableVersions::Order(const std::vector<v1::ServedVersion>& versions,
+                          std::vector<uint64_t> current) {
   absl::MutexLock lock(&mu_);
   std::vector<Wanted> next;
   for (const v1::ServedVersion& version : versions) {
     const Wanted* const known = Find(version.number());
     next.push_back(known != nullptr ? *known : Wanted{.version = version});
   }
-  std::sort(next.begin(), next.end(), [current](const Wanted& a, const Wanted& b) {
-    const auto rank = [current](const Wanted& one) {
-      return std::tuple(one.version.number() == current, one.version.number());
+  std::sort(next.begin(), next.end(), [&current](const Wanted& a, const Wanted& b) {
+    const auto rank = [&current](const Wanted& one) {
+      const uint64_t number = one.version.number();
+      return std::tuple(std::find(current.begin(), current.end(), number) != current.end(), number);
     };
     return rank(a) > rank(b);
   });
   wanted_ = std::move(next);
-  current_ = current;
+  current_ = std::move(current);
 }
 
 bool TableVersions::Wants(uint64_t number) const {
@@ -54,8 +56,7 @@ bool TableVersions::Wants(uint64_t number) const {
 }
 
 std::optional<v1::ServedVersion> TableVersions::Next(int64_t now_ns, VersionedRows* rows) {
-  std::vector<uint64_t> numbers, damaged;
-  uint64_t current = 0;
+  std::vector<uint64_t> numbers, damaged, current;
   {
     absl::MutexLock lock(&mu_);
     for (const Wanted& wanted : wanted_) numbers.push_back(wanted.version.number());

@@ -19,11 +19,11 @@ namespace hotbed {
 class TableVersions {
  public:
   // From now on these, and no others.
-  void Order(const std::vector<v1::ServedVersion>& versions, uint64_t current)
+  void Order(const std::vector<v1::ServedVersion>& versions, std::vector<uint64_t> current)
       ABSL_LOCKS_EXCLUDED(mu_);
   bool Wants(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
   // Drops what is not ordered out of `rows`, and returns what is to be taken up next: the current
-  // version, then the newest. One that has failed comes again after some seconds.
+  // versions, then the newest. One that has failed comes again after some seconds.
   std::optional<v1::ServedVersion> Next(int64_t now_ns, VersionedRows* rows)
       ABSL_LOCKS_EXCLUDED(mu_);
   void NoteRead(uint64_t number, uint64_t rows, uint64_t rows_in_all) ABSL_LOCKS_EXCLUDED(mu_);
@@ -46,8 +46,8 @@ class TableVersions {
   Wanted* Find(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
-  std::vector<Wanted> wanted_ ABSL_GUARDED_BY(mu_);  // in the order in which they are taken up
-  uint64_t current_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Wanted> wanted_ ABSL_GUARDED_BY(mu_);     // in the order in which they are taken up
+  std::vector<uint64_t> current_ ABSL_GUARDED_BY(mu_);  // of each model of the table
 };
 
 }  // namespace hotbed

@@ -96,12 +96,14 @@ absl::Status CheckTopK(const TableReplicas& tables, const v1::ServingTopKRequest
     return FieldError("", "ids", absl::StrCat(id_bytes, " bytes long"),
                       absl::StrCat("8 bytes per id, at most ", kServedTopKIdsMax, " ids"));
   }
-  const std::shared_ptr<const TableReplica> replica = tables.Find(request.table());
+  const std::shared_ptr<const TableReplica> replica =
+      tables.Find(request.table(), ServedPartOf(request));
   return replica == nullptr ? absl::OkStatus() : CheckVectors(*replica, request);
 }
 
 uint64_t TopKBytes(const TableReplicas& tables, const v1::ServingTopKRequest& request) {
-  const std::shared_ptr<const TableReplica> replica = tables.Find(request.table());
+  const std::shared_ptr<const TableReplica> replica =
+      tables.Find(request.table(), ServedPartOf(request));
   if (replica == nullptr) return 0;
   const uint64_t dim = replica->rows()->coder().dim();
   const uint64_t vectors = request.vectors().size() / sizeof(float) / dim;

@@ -120,62 +120,87 @@ void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint3
 }
 
 HOTBED_BENCH_CLONES
-void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
-                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
-                          bool prefetch) {
-  UpdateRows<128>(rows, state, ids, count, bag, gradients, learning_rate, epsilon, prefetch);
+void PlainUpdatePerLookup(float* rows, float* state, uint32_t dim, const uint64_t* ids,
+                          uint32_t count, uint32_t bag, const float* gradients, float learning_rate,
+                          float epsilon, bool prefetch) {
+  if (dim == 64) {
+    UpdateRows<64>(rows, state, ids, count, bag, gradients, learning_rate, epsilon, prefetch);
+  } else if (dim == 128) {
+    UpdateRows<128>(rows, state, ids, count, bag, gradients, learning_rate, epsilon, prefetch);
+  } else {
+    __builtin_trap();
+  }
 }
 
 namespace {
 
-void FetchRow(const float* row) {
-  for (uint32_t line = 0; line < kPlainPooledDim / 16; ++line) {
-    __builtin_prefetch(row + 16 * line, 0, 3);
-  }
+template <uint32_t kDim>
+__attribute__((always_inline)) inline void FetchRow(const float* row) {
+#pragma GCC unroll 8
+  for (uint32_t line = 0; line < kDim / 16; ++line) __builtin_prefetch(row + 16 * line, 0, 3);
 }
 
 #if defined(__x86_64__)
+template <uint32_t kDim>
 __attribute__((target("avx512f"))) void PooledSum512(const float* rows, const uint64_t* ids,
                                                      uint32_t bags, uint32_t length, float* out) {
+  constexpr int kRegisters = kDim / 16;
   const uint64_t count = uint64_t{bags} * length;
   uint64_t k = 0;
-  for (uint32_t b = 0; b < bags; ++b, out += kPlainPooledDim) {
-    __m512 sums[8] = {};
+  for (uint32_t b = 0; b < bags; ++b, out += kDim) {
+    __m512 sums[kRegisters] = {};
     for (uint32_t i = 0; i < length; ++i, ++k) {
-      if (k + kAhead < count) FetchRow(rows + kPlainPooledDim * ids[k + kAhead]);
-      const float* const row = rows + kPlainPooledDim * ids[k];
+      if (k + kAhead < count) FetchRow<kDim>(rows + kDim * ids[k + kAhead]);
+      const float* const row = rows + kDim * ids[k];
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) {
+      for (int r = 0; r < kRegisters; ++r) {
         sums[r] = _mm512_add_ps(sums[r], _mm512_loadu_ps(row + 16 * r));
       }
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < 8; ++r) _mm512_storeu_ps(out + 16 * r, sums[r]);
+    for (int r = 0; r < kRegisters; ++r) _mm512_storeu_ps(out + 16 * r, sums[r]);
   }
 }
 
-// Two halves of a row, each in eight registers.
+// Pieces of 64 floats of a row, each in eight registers.
+template <uint32_t kDim>
 __attribute__((target("avx2"))) void PooledSum256(const float* rows, const uint64_t* ids,
                                                   uint32_t bags, uint32_t length, float* out) {
   const uint64_t count = uint64_t{bags} * length;
-  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kPlainPooledDim) {
+  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kDim) {
     const uint64_t left = count - uint64_t{b} * length;
-    for (uint32_t half = 0; half < kPlainPooledDim; half += 64) {
+    for (uint32_t piece = 0; piece < kDim; piece += 64) {
       __m256 sums[8] = {};
       for (uint32_t i = 0; i < length; ++i) {
-        if (half == 0 && i + kAhead < left) FetchRow(rows + kPlainPooledDim * ids[i + kAhead]);
-        const float* const row = rows + kPlainPooledDim * ids[i] + half;
+        if (piece == 0 && i + kAhead < left) FetchRow<kDim>(rows + kDim * ids[i + kAhead]);
+        const float* const row = rows + kDim * ids[i] + piece;
 #pragma GCC unroll 8
         for (int r = 0; r < 8; ++r) {
           sums[r] = _mm256_add_ps(sums[r], _mm256_loadu_ps(row + 8 * r));
         }
       }
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) _mm256_storeu_ps(out + half + 8 * r, sums[r]);
+      for (int r = 0; r < 8; ++r) _mm256_storeu_ps(out + piece + 8 * r, sums[r]);
     }
   }
 }
 #endif
+
+template <uint32_t kDim>
+void PooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length, float* out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return PooledSum512<kDim>(rows, ids, bags, length, out);
+  if (__builtin_cpu_supports("avx2")) return PooledSum256<kDim>(rows, ids, bags, length, out);
+#endif
+  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kDim) {
+    std::memset(out, 0, 4 * kDim);
+    for (uint32_t i = 0; i < length; ++i) {
+      FetchRow<kDim>(rows + kDim * ids[i + (i + kAhead < length ? kAhead : 0)]);
+      const float* const row = rows + kDim * ids[i];
+      for (uint32_t c = 0; c < kDim; ++c) out[c] += row[c];
+    }
+  }
+}
 
 }  // namespace
 
@@ -215,20 +240,11 @@ uint64_t PlainRead(const uint64_t* words, uint64_t count) {
   return ReadPlain(words, count);
 }
 
-void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
-                    float* out) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return PooledSum512(rows, ids, bags, length, out);
-  if (__builtin_cpu_supports("avx2")) return PooledSum256(rows, ids, bags, length, out);
-#endif
-  for (uint32_t b = 0; b < bags; ++b, ids += length, out += kPlainPooledDim) {
-    std::memset(out, 0, 4 * kPlainPooledDim);
-    for (uint32_t i = 0; i < length; ++i) {
-      FetchRow(rows + kPlainPooledDim * ids[i + (i + kAhead < length ? kAhead : 0)]);
-      const float* const row = rows + kPlainPooledDim * ids[i];
-      for (uint32_t c = 0; c < kPlainPooledDim; ++c) out[c] += row[c];
-    }
-  }
+void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t dim, uint32_t bags,
+                    uint32_t length, float* out) {
+  if (dim == 64) return PooledSum<64>(rows, ids, bags, length, out);
+  if (dim == 128) return PooledSum<128>(rows, ids, bags, length, out);
+  __builtin_trap();
 }
 
 }  // namespace hotbed::bench

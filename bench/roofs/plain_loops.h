@@ -24,19 +24,20 @@ void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint3
                           const float* __restrict gradients);
 
 // One row-wise Adagrad step per lookup, in order and including duplicates: lookup i updates row
-// ids[i] of 128 floats with gradients[i / bag]. `prefetch`: fetches rows some lookups ahead.
-void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
-                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
-                          bool prefetch);
+// ids[i] of `dim` floats (64 or 128) with gradients[i / bag]. `prefetch`: fetches rows some lookups
+// ahead.
+void PlainUpdatePerLookup(float* rows, float* state, uint32_t dim, const uint64_t* ids,
+                          uint32_t count, uint32_t bag, const float* gradients, float learning_rate,
+                          float epsilon, bool prefetch);
 
 // Reads memory in order, with loads as wide as the processor has; the parity of its words.
 uint64_t PlainRead(const uint64_t* words, uint64_t count);
 
-// out[b] = the sum of the rows of bag b, 128 floats each, in the order of the ids; all bags have
-// `length` ids. Sums stay in registers, columns are unrolled by hand, rows are fetched early.
-constexpr uint32_t kPlainPooledDim = 128;
-void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
-                    float* out);
+// out[b] = the sum of the rows of bag b, of `dim` floats (64 or 128) each, in the order of the ids;
+// all bags have `length` ids. Sums stay in registers, columns are unrolled by hand, rows are
+// fetched early.
+void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t dim, uint32_t bags,
+                    uint32_t length, float* out);
 
 }  // namespace hotbed::bench
 

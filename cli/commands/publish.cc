@@ -36,6 +36,7 @@ struct PublishFlags {
   std::string checkpoint;  // of `place`; empty: one is saved
   std::string model;
   bool take_over = false;
+  bool share = false;
   bool no_wait = false;
   bool dry_run = false;
   SaveFlags save;
@@ -182,6 +183,7 @@ absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
   for (const std::string& table : flags.tables) request.add_tables(table);
   request.set_model(flags.model);
   request.set_take_over(flags.take_over);
+  request.set_share(flags.share);
   request.set_dry_run(true);
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(v1::PublishVersionReply reply,
@@ -229,9 +231,14 @@ void AddPublishCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--model", flags->model,
                   "The model that the tables make up: each model has a current version of its own. "
                   "Without it: the model that they belong to, or \"default\"");
-  app->add_flag("--take-over", flags->take_over,
-                "Take tables from the models that they belong to: from the moment when this "
-                "version is current, readers of these tables get it");
+  CLI::Option* const take_over =
+      app->add_flag("--take-over", flags->take_over,
+                    "Take tables from the models that they belong to: from the moment when this "
+                    "version is current, readers of these tables get it");
+  app->add_flag("--share", flags->share,
+                "Tables may belong to other models, too. Readers of tables of several models name "
+                "one, as version current/MODEL, unless one model alone has all tables of a lookup")
+      ->excludes(take_over);
   AddSaveFlags(app, &flags->save);
   app->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
   app->add_flag("--dry-run", flags->dry_run, "Check that it could be published; save nothing");

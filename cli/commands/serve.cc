@@ -79,9 +79,22 @@ Json JsonOf(const v1::ServedTable& table, const std::string& name) {
           {"replicas", table.replicas()},
           {"replicas_min", table.replicas_max() == 0 ? table.replicas() : table.replicas_min()},
           {"replicas_max", std::max(table.replicas_max(), table.replicas())},
-          {"parts", std::max<uint32_t>(table.parts(), 1)},
+          {"parts", ServedPartsOf(table)},
+          {"parts_min", std::max<uint32_t>(table.parts_min(), 1)},
           {"staleness_ms_max", table.staleness_ms_max()},
           {"servers", std::vector<std::string>(table.servers().begin(), table.servers().end())}};
+}
+
+// In how many parts it is to be, and who loads them. Empty: it stays as it is.
+std::string ComingText(const v1::ServedTable& table) {
+  if (!table.has_beside() || table.beside().leaves()) return "";
+  const v1::ServedTable cut = BesideOf(table);
+  return absl::StrCat(
+      "; it is to be in ", ServedPartsOf(cut), ServedPartsOf(cut) == 1 ? " part" : " parts",
+      ", which ",
+      cut.servers().empty()
+          ? std::string("wait for servers with room for them besides")
+          : absl::StrCat("are loaded first, by ", absl::StrJoin(cut.servers(), ", ")));
 }
 
 absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& flags,
@@ -118,13 +131,14 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
                     table.parts() > 1 ? absl::StrCat(" in ", table.parts(), " parts") : "", " by ",
                     table.servers().empty() ? std::string("no server yet: none has room for it")
                                             : absl::StrJoin(table.servers(), ", "),
-                    "\n");
+                    ComingText(table), "\n");
   }
   return context.Answer(json, text);
 }
 
-std::string PartText(const ServedPart& part) {
-  return absl::StrCat(part.part + 1, " of ", part.parts);
+// `note`: of the cut.
+std::string PartText(const ServedPart& part, const std::string& note) {
+  return absl::StrCat(part.part + 1, " of ", part.parts, note);
 }
 
 // Copies that the table wants besides those that it has.
@@ -138,6 +152,41 @@ std::vector<ServedPart> MissingCopies(const v1::ServedTable& table) {
     for (; copies < table.replicas(); ++copies) missing.push_back({part, parts});
   }
   return missing;
+}
+
+// Adds the copies of a table, of the cut that readers are told of or another one, and returns them.
+Json AddCopies(const v1::ServedTable& table, const std::string& name, const std::string& note,
+               const v1::ServingMap& map, TablePrinter* printer) {
+  Json copies = Json::array();
+  for (const ServedCopy& copy : CopiesOf(table, map)) {
+    const v1::ReplicaReport& said = copy.said;
+    printer->AddRow({name, FormatName(table.format()), CopiesText(table), PartText(copy.part, note),
+                     copy.server, copy.state, WithCommas(said.rows()), FormatBytes(said.bytes()),
+                     said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
+                     WithCommas(said.lookup_rows_per_s()),
+                     said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
+    copies.push_back({{"server", copy.server},
+                      {"part", copy.part.part},
+                      {"state", copy.state},
+                      {"rows", said.rows()},
+                      {"memory_rows", said.memory_rows()},
+                      {"device_rows", said.device_rows()},
+                      {"feeder", said.feeder()},
+                      {"bytes", said.bytes()},
+                      {"disk_bytes", said.disk_bytes()},
+                      {"lookup_rows_per_s", said.lookup_rows_per_s()},
+                      {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
+                      {"trouble", said.trouble()}});
+  }
+  return copies;
+}
+
+void AddMissing(const v1::ServedTable& table, const std::string& name, const std::string& note,
+                TablePrinter* printer) {
+  for (const ServedPart& part : MissingCopies(table)) {
+    printer->AddRow({name, FormatName(table.format()), CopiesText(table), PartText(part, note), "-",
+                     "waits for a server with room", "-", "-", "-", "-", "-", ""});
+  }
 }
 
 absl::Status Status(const CommandContext& context) {
@@ -166,29 +215,16 @@ absl::Status Status(const CommandContext& context) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
     Json one = JsonOf(table, name);
-    one["copies"] = Json::array();
-    for (const ServedCopy& copy : CopiesOf(table, map)) {
-      const v1::ReplicaReport& said = copy.said;
-      tables.AddRow({name, FormatName(table.format()), CopiesText(table), PartText(copy.part),
-                     copy.server, copy.state, WithCommas(said.rows()), FormatBytes(said.bytes()),
-                     said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
-                     WithCommas(said.lookup_rows_per_s()),
-                     said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
-      one["copies"].push_back({{"server", copy.server},
-                               {"part", copy.part.part},
-                               {"state", copy.state},
-                               {"rows", said.rows()},
-                               {"memory_rows", said.memory_rows()},
-                               {"feeder", said.feeder()},
-                               {"bytes", said.bytes()},
-                               {"disk_bytes", said.disk_bytes()},
-                               {"lookup_rows_per_s", said.lookup_rows_per_s()},
-                               {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
-                               {"trouble", said.trouble()}});
-    }
-    for (const ServedPart& part : MissingCopies(table)) {
-      tables.AddRow({name, FormatName(table.format()), CopiesText(table), PartText(part), "-",
-                     "waits for a server with room", "-", "-", "-", "-", "-", ""});
+    one["copies"] = AddCopies(table, name, "", map, &tables);
+    AddMissing(table, name, "", &tables);
+    if (table.has_beside()) {
+      const bool leaves = table.beside().leaves();
+      const v1::ServedTable cut = BesideOf(table);
+      const std::string note = leaves ? ", goes" : ", to follow";
+      one["beside"] = {{"parts", ServedPartsOf(cut)},
+                       {"leaves", leaves},
+                       {"copies", AddCopies(cut, name, note, map, &tables)}};
+      if (!leaves) AddMissing(cut, name, note, &tables);
     }
     json["tables"].push_back(std::move(one));
   }
@@ -226,7 +262,9 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
       ->capture_default_str();
   add->add_option("--parts", flags->parts,
                   "Number of parts that each table is cut into, of which a server has one. 0: as "
-                  "it is, and one at first; where a part fits no server, a table is cut further")
+                  "it is, and one at first. A table that is served answers from the parts that it "
+                  "has until the others are loaded. Where a part fits no server, it is cut "
+                  "further; parts above this number are joined again where servers have room")
       ->check(CLI::Range(0u, kServedPartsMax))
       ->capture_default_str();
   add->add_option("--staleness-max", flags->staleness_max,

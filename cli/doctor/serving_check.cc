@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ constexpr const char* kName = "serving";
 }  // namespace
 
 Check CheckServing(const v1::ServingMap& map) {
-  std::string away, unanswered, fewer, old, silent;
+  std::string away, unanswered, fewer, old, silent, waiting;
   for (const v1::ServingServerInfo& server : map.servers()) {
     if (!server.alive()) absl::StrAppend(&silent, " ", server.name());
   }
@@ -33,6 +34,14 @@ Check CheckServing(const v1::ServingMap& map) {
       if (copy.part.part < ready_copies.size()) ++ready_copies[copy.part.part];
       if (copy.age_ms > limit_ms) {
         absl::StrAppend(&old, " ", name, " on ", copy.server, " by ", copy.age_ms / 1000, " s");
+      }
+    }
+    if (table.has_beside() && !table.beside().leaves()) {
+      std::set<uint32_t> placed;
+      const v1::ServedTable cut = BesideOf(table);
+      for (const ServedCopy& copy : CopiesOf(cut, map)) placed.insert(copy.part.part);
+      if (placed.size() < ServedPartsOf(cut)) {
+        absl::StrAppend(&waiting, " ", name, " (", placed.size(), " of ", ServedPartsOf(cut), ")");
       }
     }
     const auto least = std::min_element(ready_copies.begin(), ready_copies.end());
@@ -52,6 +61,11 @@ Check CheckServing(const v1::ServingMap& map) {
   }
   std::string found;
   if (!fewer.empty()) absl::StrAppend(&found, "fewer copies than wanted:", fewer);
+  if (!waiting.empty()) {
+    absl::StrAppend(
+        &found, found.empty() ? "" : "; ",
+        "parts that wait for serving servers with room beside the present ones:", waiting);
+  }
   if (!old.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "behind:", old);
   if (!silent.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "silent:", silent);
   if (!found.empty()) return {kName, Verdict::kWarning, absl::StrCat(found, next)};

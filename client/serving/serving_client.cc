@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>  // NOLINT(build/c++11)
 #include <utility>
@@ -32,6 +33,7 @@
 #include "proto/grpc_tuning.h"
 #include "proto/retry_metadata.h"
 #include "proto/served_bags.h"
+#include "proto/served_models.h"
 #include "proto/served_part.h"
 #include "proto/serving.grpc.pb.h"
 #include "row_math/quantize.h"
@@ -140,7 +142,6 @@ bool Has(const std::vector<uint64_t>& numbers, uint64_t number) {
 }
 
 constexpr char kLatest[] = "latest";
-constexpr char kCurrent[] = "current";
 
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
 
@@ -158,23 +159,25 @@ Version NewestRows() {
   return *none;
 }
 
-bool HasTable(const v1::ServedVersion& version, uint32_t table) {
-  return std::find(version.tables().begin(), version.tables().end(), table) !=
-         version.tables().end();
-}
-
-// The current one of the model that the table belongs to. NotFound: it belongs to none.
-absl::StatusOr<Version> FindCurrent(const Map& map, const std::string& name) {
+// The current one of `model`, or of the model that the table belongs to. NotFound: it has none.
+absl::StatusOr<Version> FindCurrent(const Map& map, const std::string& model,
+                                    const std::vector<uint32_t>& tables, const std::string& name) {
   const auto table = map.tables.find(name);
   if (table == map.tables.end()) return NewestRows();  // CheckServed refuses it
-  std::vector<std::string> names;
+  std::vector<Version> current;
   for (const Version& version : map.versions) {
-    if (!Has(map.current, version->number())) continue;
-    if (HasTable(*version, table->second.id)) return version;
-    names.push_back(version->name());
+    const bool of_model = model.empty() || version->model() == model;
+    if (of_model && Has(map.current, version->number())) current.push_back(version);
   }
+  std::vector<Version> found = current;
+  HOTBED_RETURN_IF_ERROR(NarrowCurrent(model, table->second.id, name, tables, &found));
+  if (!found.empty()) return found[0];
+  std::vector<std::string> names;
+  for (const Version& version : current) names.push_back(version->name());
   if (names.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("no version is current; ", NamesOf(map)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("no version", model.empty() ? "" : absl::StrCat(" of model \"", model, "\""),
+                     " is current; ", NamesOf(map)));
   }
   return absl::NotFoundError(absl::StrCat(Name(name), " is not in version \"",
                                           absl::StrJoin(names, "\", \""),
@@ -198,8 +201,16 @@ std::vector<absl::StatusOr<Version>> FindVersions(const Map& map,
                                                   const std::string& name) {
   std::vector<absl::StatusOr<Version>> found(tables.size(), NewestRows());
   if (name.empty() || name == kLatest) return found;
-  if (name != kCurrent) return {tables.size(), FindVersion(map, name)};
-  for (size_t i = 0; i < tables.size(); ++i) found[i] = FindCurrent(map, tables[i].table);
+  const std::optional<std::string> model = ModelOfCurrent(name);
+  if (!model.has_value()) return {tables.size(), FindVersion(map, name)};
+  std::vector<uint32_t> ids;
+  for (const ServingIds& asked : tables) {
+    const auto table = map.tables.find(asked.table);
+    if (table != map.tables.end()) ids.push_back(table->second.id);
+  }
+  for (size_t i = 0; i < tables.size(); ++i) {
+    found[i] = FindCurrent(map, *model, ids, tables[i].table);
+  }
   return found;
 }
 
@@ -412,7 +423,10 @@ class GrpcServingClient final : public ServingClient {
         break;
       }
       HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
-      if (open.empty() || !SaysNoVersion(calls)) continue;
+      if (open.empty()) continue;
+      // A table may be cut into other parts.
+      if (Says(calls, Outcome::NOT_SERVED)) AskForMap();
+      if (!Says(calls, Outcome::NO_VERSION)) continue;
       AskForMap();
       HOTBED_RETURN_IF_ERROR(
           SetVersions(VersionsFor(tables, options, end_ns), options.partial, &all, &open, &rows));
@@ -497,11 +511,11 @@ class GrpcServingClient final : public ServingClient {
     return absl::OkStatus();
   }
 
-  static bool SaysNoVersion(const std::vector<std::unique_ptr<OpenCall>>& calls) {
-    return std::any_of(calls.begin(), calls.end(), [](const auto& call) {
+  static bool Says(const std::vector<std::unique_ptr<OpenCall>>& calls, Outcome::Outcome outcome) {
+    return std::any_of(calls.begin(), calls.end(), [outcome](const auto& call) {
       const auto& tables = call->reply.tables();
       return std::any_of(tables.begin(), tables.end(),
-                         [](const Outcome& said) { return said.outcome() == Outcome::NO_VERSION; });
+                         [outcome](const auto& said) { return said.outcome() == outcome; });
     });
   }
 
@@ -548,7 +562,7 @@ class GrpcServingClient final : public ServingClient {
       return absl::NotFoundError(
           absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
     }
-    if (version.number() == 0 || HasTable(version, table->second.id)) return absl::OkStatus();
+    if (version.number() == 0 || HasServedTable(version, table->second.id)) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
   }
@@ -1139,7 +1153,9 @@ class GrpcServingClient final : public ServingClient {
   static bool IsReady(uint32_t table, const ServedPart& part, const v1::ServingServerInfo& server) {
     return server.alive() && std::any_of(server.replicas().begin(), server.replicas().end(),
                                          [&](const v1::ReplicaReport& replica) {
+                                           // One without room for changes grows old.
                                            return replica.table() == table && replica.ready() &&
+                                                  replica.full_bytes() == 0 &&
                                                   ServedPartOf(replica) == part;
                                          });
   }

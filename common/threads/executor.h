@@ -14,7 +14,7 @@ class Executor {
   virtual void Run(absl::AnyInvocable<void()> task) = 0;
 };
 
-// For tests: runs each task at once, on the caller's thread.
+// Runs each task at once, on the caller's thread.
 class InlineExecutor : public Executor {
  public:
   void Run(absl::AnyInvocable<void()> task) override { task(); }

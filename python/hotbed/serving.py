@@ -46,7 +46,7 @@ class ServedRows:
         error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
             values and exists are empty. None: all is well.
         tiers: uint8, shape (ids,), with `with_tiers` alone: 1 where memory of the server had the row, 2 where its disk
-            had it, 0 where there is no row.
+            had it, 3 where its device had it, 0 where there is no row.
     """
 
     values: Any
@@ -108,7 +108,8 @@ class ServingClient:
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
             version: empty or "latest": the newest rows of each table; "current": of each table the current version of
-                its model (`hotbed publish`), one per model for the whole call; else the name of a version.
+                its model (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be
+                named where a table belongs to several; else the name of a version.
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
                 are. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.

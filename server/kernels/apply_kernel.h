@@ -19,18 +19,15 @@ inline namespace HOTBED_ISA {
 // Without the limit of PrefetchBytes, which both vectors of a state would have to share.
 HOTBED_ROW_FN void PrefetchAll(const uint8_t* from, uint32_t bytes) {
   constexpr uint32_t kBytesMax = 2048;
-  const uint32_t limit = bytes < kBytesMax ? bytes : kBytesMax;
-  for (uint32_t at = 0; at < limit; at += 64) FetchLine(from + at);
+  FetchLines(from, bytes < kBytesMax ? bytes : kBytesMax);
 }
 
-// How many rows ahead of its update a row of `bytes` bytes is prefetched. Measured: 60 lines in
-// flight keep the memory busy; more gain nothing.
+// How many rows ahead of its update a row of `bytes` bytes is prefetched.
 HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
-  constexpr uint32_t kLinesAhead = 64;
   constexpr uint32_t kLeast = 5;
-  constexpr uint32_t kMost = 12;
-  const uint32_t rows = kLinesAhead / (bytes / 64 + 1);
-  return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
+  const uint32_t most = kFetchWay.update_rows_ahead;
+  const uint32_t rows = kFetchWay.update_lines_ahead / (bytes / 64 + 1);
+  return rows < kLeast ? kLeast : rows > most ? most : rows;
 }
 
 // Gradients are contiguous: the hardware prefetches them by itself.
@@ -73,17 +70,18 @@ HOTBED_ROW_CALL void ShowRow(const RowTable& table, const ApplyBatch& batch, uin
 
 // Calls walk(slot, next, gradient) for each row of the batch, in order. `next` is the slot that
 // `walk` prefetches: that of the row `ahead` positions later, or `slot` if there is none. Marks
-// rows dirty. Where rows keep touches, each is touched before, and candidates are passed over.
+// rows dirty. `touches`: rows keep touches, so each is touched before, and candidates are passed
+// over.
 template <typename Walk>
-HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_t ahead,
-                               const Walk& walk) {
+HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, bool touches,
+                               uint32_t ahead, const Walk& walk) {
   const uint32_t count = batch->count;
   uint8_t* const bits = table.bits;
   const uint32_t* const slots = batch->slots;
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
   const UpdateScalars scalars = batch->scalars;  // a copy, as of the table
-  const bool touches = table.optimizer->touches, shows = table.optimizer->shows.kept;
+  const bool shows = touches && table.optimizer->shows.kept;
   const uint32_t needed = table.admission.Holds() ? table.admission.Needed() : 0;
   uint32_t dirtied = 0, held = 0;
   for (uint32_t k = 0; k < count; ++k) {
@@ -124,7 +122,7 @@ HOTBED_ROW_FN void ForEachApplied(ApplyBatch* batch, uint32_t weight_bytes, uint
   const RowTable table = *batch->table;  // a copy: stores to rows cannot change it
   const uint32_t rows_ahead = RowsAhead(weight_bytes + state_bytes);
   FetchFirst(*batch, table, weight_bytes, state_bytes, rows_ahead);
-  WalkApplied(batch, table, rows_ahead,
+  WalkApplied(batch, table, table.optimizer->touches, rows_ahead,
               [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
                 if (next != slot) FetchForUpdate(table, weight_bytes, state_bytes, next);
                 update(slot, WeightsOf(table, slot), StateOf(table, slot), gradient);
@@ -161,20 +159,14 @@ struct PlacesOf {
     return state + uint64_t{state_bytes()} * slot;
   }
   HOTBED_ROW_FN void FetchWeights(uint32_t slot, uint32_t at) const {
-    FetchLine(Weights(slot) + at);
-    FetchLine(Weights(slot) + at + 64);
+    FetchLines(Weights(slot) + at, 128);
   }
   HOTBED_ROW_FN void FetchState(uint32_t slot, uint32_t at) const {
     const uint8_t* const from = State(slot);
     if (at == 0) __builtin_prefetch(bits + slot, 1, 3);
-    if (kTouches && at == 0) FetchLine(from + state_bytes() - 1);
-    if (at == 0 && kLayout.has_statistic) {
-      FetchLine(from + 4ull * dim() * kLayout.vectors);
-    }
-    for (uint32_t v = 0; v < kLayout.vectors; ++v) {
-      FetchLine(from + 4ull * dim() * v + at);
-      FetchLine(from + 4ull * dim() * v + at + 64);
-    }
+    if (kTouches && at == 0) FetchLines(from + state_bytes() - 1, 1);
+    if (at == 0 && kLayout.has_statistic) FetchLines(from + 4ull * dim() * kLayout.vectors, 1);
+    for (uint32_t v = 0; v < kLayout.vectors; ++v) FetchLines(from + 4ull * dim() * v + at, 128);
   }
   HOTBED_ROW_FN OpenRow Open(uint32_t slot, const uint8_t* gradient, float* room) const {
     OpenRow row;
@@ -202,7 +194,7 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
   const uint32_t rows_ahead = RowsAhead(places.weight_bytes() + places.state_bytes());
   FetchFirst(*batch, table, places.weight_bytes(), places.state_bytes(), rows_ahead);
-  WalkApplied(batch, table, rows_ahead,
+  WalkApplied(batch, table, kTouches, rows_ahead,
               [&](uint32_t slot, uint32_t next, const uint8_t* gradient) HOTBED_ALWAYS_INLINE {
                 const OpenRow row = places.Open(slot, gradient, room);
                 const auto state_ahead = [&](uint32_t at)

@@ -3,6 +3,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(HOTBED_HAVE_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
 namespace hotbed {
 
 extern const CpuKernelSet kCpuKernels_base;
@@ -36,7 +40,37 @@ bool CpuHasX86V4() {
 }
 #endif
 
+// Measured on Zen 5 (near: updates 1.2 to 1.6 times as fast) and on an older AMD EPYC (far: reads
+// and updates 1.2 to 1.5 times as fast).
+constexpr FetchWay kWays[] = {{"far", false, 64, 12, 12}, {"near", true, 192, 24, 24}};
+constexpr uint32_t kZen5Family = 0x1a;
+
+CpuModel ThisCpu() {
+  CpuModel cpu = {};
+#if defined(HOTBED_HAVE_X86_KERNELS)
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return cpu;
+  std::memcpy(cpu.vendor, &b, 4);
+  std::memcpy(cpu.vendor + 4, &d, 4);
+  std::memcpy(cpu.vendor + 8, &c, 4);
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return cpu;
+  const uint32_t family = (a >> 8) & 0xf;
+  cpu.family = family == 0xf ? family + ((a >> 20) & 0xff) : family;
+#endif
+  return cpu;
+}
+
 }  // namespace
+
+FetchWay ChooseFetchWay(const CpuModel& cpu, const char* forced) {
+  for (const FetchWay& way : kWays) {
+    if (forced != nullptr && std::strcmp(way.name, forced) == 0) return way;
+  }
+  const bool zen5 = std::strcmp(cpu.vendor, "AuthenticAMD") == 0 && cpu.family >= kZen5Family;
+  return kWays[zen5 ? 1 : 0];
+}
+
+const FetchWay kFetchWay = ChooseFetchWay(ThisCpu(), std::getenv("HOTBED_CPU_FETCH"));
 
 CpuKernelSets AvailableCpuKernelSets() {
   CpuKernelSets sets = {};

@@ -2,7 +2,8 @@
 // is chosen at the first use.
 //
 // All sets compute the same bits (row_math/isa.h). HOTBED_CPU_ISA=base|avx2|avx512 in the
-// environment forces one, for tests and measurements. Functions are stateless; see row_batches.h
+// environment forces one, and HOTBED_CPU_FETCH=near|far a way to fetch rows, for tests and
+// measurements. Functions are stateless; see row_batches.h
 // and rank_batch.h.
 #ifndef HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
@@ -45,6 +46,28 @@ CpuKernelSets AvailableCpuKernelSets();
 
 // The set in use: the best, or the one that HOTBED_CPU_ISA names.
 const CpuKernelSet& CpuKernels();
+
+// How kernels fetch rows before they use them. Which way is faster depends on the processor, not on
+// its instruction sets. Results are the same bits.
+struct FetchWay {
+  const char* name;
+  bool near;                    // to the first-level cache, otherwise to the second
+  uint32_t update_lines_ahead;  // of rows to be updated
+  uint32_t update_rows_ahead;   // at most
+  uint32_t read_rows_ahead;     // at most, of rows to be read
+};
+
+// What CPUID says of a processor; empty where there is none.
+struct CpuModel {
+  char vendor[13];
+  uint32_t family;
+};
+
+// The way of a processor, or the one that `forced` (may be null) names.
+FetchWay ChooseFetchWay(const CpuModel& cpu, const char* forced);
+
+// The way of this process: of its processor, or the one that HOTBED_CPU_FETCH names.
+extern const FetchWay kFetchWay;
 
 }  // namespace hotbed
 

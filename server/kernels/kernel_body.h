@@ -18,7 +18,7 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-constexpr uint32_t kPrefetchRows = 10;  // 8 to 12 covers one memory latency at full bandwidth
+constexpr uint32_t kPrefetchRows = 10;  // of an index
 constexpr uint32_t kPrefetchLines = 8;  // of a row; the hardware fetches the rest on its own
 constexpr uint32_t kIndexBlock = 16;  // ids whose bucket, candidate and row are in flight together
 
@@ -38,16 +38,38 @@ HOTBED_ROW_FN uint64_t PositionOfSlot(const RowTable& table, uint32_t slot) {
   return table.direct ? table.first_position + slot : table.positions[slot];
 }
 
-// Prefetches a line of a row into the second-level cache. A line on its way to the first-level
-// cache occupies one of few miss buffers, which loads and stores of the current rows need: with
-// random rows of 512 bytes from memory, 75 ns instead of 93 per row updated, 70 instead of 89 per
-// row read.
-HOTBED_ROW_FN void FetchLine(const uint8_t* from) { __builtin_prefetch(from, 0, 2); }
+// The same pointer, opaque to the compiler: GCC would otherwise keep the address of every piece of
+// what it points to in a register of its own, and run out of them.
+HOTBED_ROW_FN const uint8_t* OneAddress(const uint8_t* pointer) {
+  __asm__("" : "+r"(pointer));
+  return pointer;
+}
+
+// Prefetches the lines of a row that lie in [from, from + bytes), if `from` begins a line. Near: a
+// line on its way to the first-level cache occupies one of its miss buffers. A processor with few
+// of them needs them for loads and stores of the current rows, and gains by having the lines
+// brought to the second-level cache.
+HOTBED_ROW_FN void FetchLines(const uint8_t* from, uint32_t bytes) {
+  from = OneAddress(from);
+  if (kFetchWay.near) {
+    for (uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 3);
+  } else {
+    for (uint32_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
+  }
+}
 
 HOTBED_ROW_FN void PrefetchBytes(const uint8_t* from, uint32_t bytes) {
-  const uint32_t lines = (bytes + 63) / 64;
-  const uint32_t limit = lines < kPrefetchLines ? lines : kPrefetchLines;
-  for (uint32_t l = 0; l < limit; ++l) FetchLine(from + 64ull * l);
+  constexpr uint32_t kBytesMax = 64 * kPrefetchLines;
+  FetchLines(from, bytes < kBytesMax ? bytes : kBytesMax);
+}
+
+// How many rows ahead a row is prefetched that will be read.
+HOTBED_ROW_FN uint32_t RowsAheadOfReads(uint32_t bytes) {
+  constexpr uint32_t kLinesAhead = 96;
+  constexpr uint32_t kLeast = 12;  // covers one memory latency at full bandwidth
+  const uint32_t rows = kLinesAhead / ((bytes + 63) / 64 + (bytes == 0));
+  const uint32_t most = kFetchWay.read_rows_ahead;
+  return rows < kLeast ? kLeast : rows > most ? most : rows;
 }
 
 HOTBED_ROW_FN void Visit(const RowTable& table, uint32_t slot) {
@@ -203,10 +225,10 @@ HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Id
     if (!full) __builtin_prefetch(table.bits + slot, 0, 3);
     PrefetchBytes(WeightsOf(table, slot), prefetch_bytes);
   };
-  const uint32_t ahead = count < kPrefetchRows ? count : kPrefetchRows;
-  for (uint32_t i = 0; i < ahead; ++i) prefetch(i);
+  const uint32_t rows_ahead = RowsAheadOfReads(prefetch_bytes);
+  for (uint32_t i = 0; i < rows_ahead && i < count; ++i) prefetch(i);
   for (uint32_t i = 0; i < count; ++i) {
-    if (i + kPrefetchRows < count) prefetch(i + kPrefetchRows);
+    if (i + rows_ahead < count) prefetch(i + rows_ahead);
     const uint32_t slot = static_cast<uint32_t>(ids(i) - first);
     if (full || (table.bits[slot] & kRowExists)) {
       found(i, slot);

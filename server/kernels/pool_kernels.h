@@ -30,11 +30,20 @@ class BagWalk {
   void Take(const Rows& source, uint64_t k, uint64_t limit, uint64_t base) {
     const float* const weights = batch_->weights == nullptr ? nullptr : batch_->weights + base;
     while (k < limit) {
+      uint64_t end = k;
+      const uint32_t whole = WholeBags(limit, &end);
       const uint64_t left = batch_->bag_lengths[bag_] - place_;
-      const uint64_t end = left < limit - k ? k + left : limit;
-      const PoolPieceOf piece{k, end, place_, weights};
-      PoolPiece<Weight>(batch_->pooling, source, piece, dim_, sum_, arg_);
-      Advance(static_cast<uint32_t>(end - k));
+      const uint32_t part = static_cast<uint32_t>(left < limit - k ? left : limit - k);
+      const uint32_t* const lengths = whole > 0 ? batch_->bag_lengths + bag_ : &part;
+      const PoolRunOf run{k, place_, lengths, whole > 0 ? whole : 1, weights, sum_, arg_};
+      PoolRun<Weight>(batch_->pooling, source, run, dim_);
+      if (whole > 0) {
+        bag_ += whole;
+        BeginBag();
+      } else {
+        Advance(part);
+        end = k + part;
+      }
       k = end;
     }
   }
@@ -46,6 +55,18 @@ class BagWalk {
   void End() { batch_->missing_count = missing_; }
 
  private:
+  // How many of the next bags are one run, because all their rows are before `limit` and their sums
+  // go to the answer as they are. `end`: the first row, then that after the last one.
+  uint32_t WholeBags(uint64_t limit, uint64_t* end) const {
+    if (place_ > 0 || batch_->type != RowType::kFp32) return 0;
+    uint32_t bags = 0;
+    for (uint32_t b = bag_; b < batch_->bags; ++b, ++bags) {
+      const uint32_t length = batch_->bag_lengths[b];
+      if (length == 0 || length > limit - *end) break;
+      *end += length;
+    }
+    return bags;
+  }
   void Advance(uint32_t rows) {
     place_ += rows;
     if (place_ < batch_->bag_lengths[bag_]) return;
@@ -132,11 +153,15 @@ void GatherPooledAs(GatherBatch* batch) {
   uint64_t count = 0;
   for (uint32_t b = 0; b < batch->bags; ++b) count += batch->bag_lengths[b];
   BagWalk<Weight> walk(batch);
+  const uint32_t ahead = RowsAheadOfReads(table.weight_bytes);
   if (table.direct && table.rows == table.slots) {
-    const DirectRows rows{batch->ids, table.weights, table.first_position, table.weight_stride,
-                          count};
-    const uint64_t ahead = count < kPoolAhead ? count : kPoolAhead;
-    for (uint64_t k = 0; k < ahead; ++k) PrefetchBytes(rows.At(k), 64 * kFirstLines);
+    const uint64_t stride = table.weight_stride;
+    const DirectRows rows{
+        batch->ids, reinterpret_cast<uintptr_t>(table.weights) - stride * table.first_position,
+        stride, count};
+    for (uint64_t k = 0; k < ahead && k < count; ++k) {
+      PrefetchBytes(rows.At(k), 64 * kFirstLines);
+    }
     walk.Take(rows, 0, count, 0);
     if (batch->flags != nullptr) __builtin_memset(batch->flags, 1, count);
     return walk.End();
@@ -147,7 +172,7 @@ void GatherPooledAs(GatherBatch* batch) {
         static_cast<uint32_t>(count - base < kPoolBlock ? count - base : kPoolBlock);
     const bool complete = FindRows(*batch, table, base, rows, found);
     const FoundRows source{found, rows};
-    for (uint32_t k = 0; complete && k < kPoolAhead && k < rows; ++k) {
+    for (uint32_t k = 0; complete && k < ahead && k < rows; ++k) {
       PrefetchBytes(found[k], table.weight_bytes);
     }
     if (complete) {
@@ -173,9 +198,14 @@ inline void RunGatherPooled(GatherBatch* batch) {
 template <typename Weight>
 void PoolRowsAs(PoolRowsBatch* batch) {
   const StagedRows rows{batch->rows, batch->table->weight_bytes, batch->count};
-  const PoolPieceOf piece{0, batch->count, batch->place, batch->weights};
-  PoolPiece<Weight>(batch->pooling, rows, piece, batch->table->dim,
-                    reinterpret_cast<uint8_t*>(batch->sum), batch->arg_max);
+  const PoolRunOf run{0,
+                      batch->place,
+                      &batch->count,
+                      1,
+                      batch->weights,
+                      reinterpret_cast<uint8_t*>(batch->sum),
+                      batch->arg_max};
+  PoolRun<Weight>(batch->pooling, rows, run, batch->table->dim);
 }
 
 inline void RunPoolRows(PoolRowsBatch* batch) {

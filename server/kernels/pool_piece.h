@@ -1,7 +1,7 @@
 // Consecutive rows of one bag, summed or compared (see kernel_body.h for how these files are
 // compiled).
 //
-// Every kind of pooling uses PoolPiece, and a bag's result so far lies in memory between pieces. So
+// Every kind of pooling uses PoolRun, and a bag's result so far lies in memory between pieces. So
 // cutting a bag (at a block of the index, at a first value that has to be computed, at a read of
 // the spill tier) does not change its bits.
 #ifndef HOTBED_SERVER_KERNELS_POOL_PIECE_H_
@@ -33,7 +33,6 @@ constexpr uint32_t kMaxRegisters = 8;  // and as many row numbers
 #else
 constexpr uint32_t kMaxRegisters = 4;
 #endif
-constexpr uint32_t kPoolAhead = 12;  // rows
 
 template <typename Weight>
 struct PoolLoad {
@@ -74,12 +73,11 @@ struct PoolLoad<Fp16Codec> {
 // Rows by number, `limit` of them.
 struct DirectRows {
   const uint64_t* ids;
-  const uint8_t* weights;
-  uint64_t first_position;
+  uintptr_t row_of_0;  // where the row of id 0 would be
   uint64_t stride;
   uint64_t limit;
   HOTBED_ROW_FN const uint8_t* At(uint64_t k) const {
-    return weights + stride * (ids[k] - first_position);
+    return reinterpret_cast<const uint8_t*>(row_of_0 + stride * ids[k]);
   }
 };
 struct FoundRows {
@@ -99,14 +97,54 @@ struct PoolPieceOf {
   uint64_t first;
   uint64_t limit;
   uint32_t place;
+  uint32_t ahead;        // so many rows later is the row to be prefetched
   const float* weights;  // row k has weights[k]; or null
 };
 
+// Pieces of `bags` bags, one after another. Only the first may begin within its bag, at row
+// `place`.
+struct PoolRunOf {
+  uint64_t first;  // row of the source
+  uint32_t place;
+  const uint32_t* lengths;  // rows of each piece, none 0
+  uint32_t bags;
+  const float* weights;  // as above
+  uint8_t* sums;         // a row of dim floats for each bag, unaligned
+  uint8_t* arg_max;      // the same; or null
+};
+
+// One register at a time: GCC keeps an array in memory if it is copied as a whole.
+template <uint32_t kRegisters, typename Vector>
+HOTBED_ROW_FN void LoadRegisters(const uint8_t* from, Vector* to) {
+  from = OneAddress(from);
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < kRegisters; ++r) {
+    __builtin_memcpy(&to[r], from + sizeof(Vector) * r, sizeof(Vector));
+  }
+}
+template <uint32_t kRegisters, typename Vector>
+HOTBED_ROW_FN void StoreRegisters(const Vector* from, uint8_t* to) {
+  __asm__("" : "+r"(to));
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < kRegisters; ++r) {
+    __builtin_memcpy(to + sizeof(Vector) * r, &from[r], sizeof(Vector));
+  }
+}
+
 template <typename Rows>
-HOTBED_ROW_FN void PrefetchColumns(const Rows& rows, uint64_t k, uint64_t from, uint32_t bytes) {
-  if (k + kPoolAhead >= rows.limit) return;
-  const uint8_t* const row = rows.At(k + kPoolAhead) + from;
-  for (uint32_t at = 0; at < bytes; at += 64) FetchLine(row + at);
+HOTBED_ROW_FN void PrefetchColumns(const Rows& rows, uint64_t k, uint32_t ahead, uint64_t from,
+                                   uint32_t bytes) {
+  if (k + ahead >= rows.limit) return;
+  FetchLines(rows.At(k + ahead) + from, bytes);
+}
+
+template <typename Weight, uint32_t kRegisters>
+HOTBED_ROW_FN void LoadValues(const uint8_t* row, PoolFloats* values) {
+  row = OneAddress(row);
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < kRegisters; ++r) {
+    PoolLoad<Weight>::Load(row + uint64_t{Weight::kBytes} * kPoolLanes * r, &values[r]);
+  }
 }
 
 template <typename Weight, uint32_t kRegisters, bool kWeighted, typename Rows>
@@ -115,74 +153,82 @@ HOTBED_ROW_FN void SumColumns(const Rows& rows, const PoolPieceOf& piece, uint32
   constexpr uint32_t kRegisterBytes = Weight::kBytes * kPoolLanes;
   const uint64_t from = uint64_t{Weight::kBytes} * column;
   PoolFloats sums[kRegisters] = {};
-  if (piece.place > 0) __builtin_memcpy(sums, sum + 4ull * column, sizeof(sums));
+  if (piece.place > 0) LoadRegisters<kRegisters>(sum + 4ull * column, sums);
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
-    const uint8_t* const row = rows.At(k) + from;
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
+    const float weight = kWeighted ? piece.weights[k] : 1.0f;
+    PoolFloats values[kRegisters];
+    LoadValues<Weight, kRegisters>(rows.At(k) + from, values);
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < kRegisters; ++r) {
-      PoolFloats value;
-      PoolLoad<Weight>::Load(row + kRegisterBytes * r, &value);
-      sums[r] += kWeighted ? value * piece.weights[k] : value;
-    }
+    for (uint32_t r = 0; r < kRegisters; ++r) sums[r] += kWeighted ? values[r] * weight : values[r];
   }
-  __builtin_memcpy(sum + 4ull * column, sums, sizeof(sums));
+  StoreRegisters<kRegisters>(sums, sum + 4ull * column);
 }
 
-// IsLarger by lanes.
-template <bool kArg>
-HOTBED_ROW_FN void KeepLarger(const PoolFloats& value, uint32_t place, PoolFloats* largest,
-                              PoolInts* arg) {
+// The larger of each lane, the second where they are equal. For numbers.
+HOTBED_ROW_FN PoolFloats LargerOf(const PoolFloats& value, const PoolFloats& largest) {
 #if defined(__AVX512F__)
-  // Two comparisons: a value that is no number is not below any other.
-  const __mmask16 not_below = _mm512_cmp_ps_mask(value, *largest, _CMP_NLE_UQ);
-  const __mmask16 larger = _mm512_mask_cmp_ps_mask(not_below, *largest, *largest, _CMP_ORD_Q);
-  *largest = _mm512_mask_mov_ps(*largest, larger, value);
-  if (!kArg) return;
+  return _mm512_max_ps(value, largest);
+#elif defined(__AVX2__)
+  return _mm256_max_ps(value, largest);
+#else
+  return value > largest ? value : largest;
+#endif
+}
+
+// arg = place where value is larger than largest.
+HOTBED_ROW_FN void KeepPlace(const PoolFloats& value, const PoolFloats& largest, uint32_t place,
+                             PoolInts* arg) {
+#if defined(__AVX512F__)
+  const __mmask16 larger = _mm512_cmp_ps_mask(value, largest, _CMP_GT_OQ);
   __m512i numbers;
   __builtin_memcpy(&numbers, arg, sizeof(numbers));
   numbers = _mm512_mask_mov_epi32(numbers, larger, _mm512_set1_epi32(static_cast<int>(place)));
   __builtin_memcpy(arg, &numbers, sizeof(numbers));
 #else
-  const auto larger = (value > *largest) | ((value != value) & (*largest == *largest));
-  *largest = larger ? value : *largest;
-  if (kArg) *arg = larger ? PoolInts{} + place : *arg;
+  *arg = value > largest ? PoolInts{} + place : *arg;
 #endif
 }
 
-template <typename Weight, uint32_t kRegisters, bool kArg, typename Rows>
-HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
-                              uint8_t* sum, uint8_t* arg_max) {
-  constexpr uint32_t kRegisterBytes = Weight::kBytes * kPoolLanes;
-  const uint64_t from = uint64_t{Weight::kBytes} * column;
-  PoolFloats largest[kRegisters];
-  PoolInts arg[kRegisters] = {};
-  uint64_t k = piece.first;
-  if (piece.place > 0) {
-    __builtin_memcpy(largest, sum + 4ull * column, sizeof(largest));
-    if (kArg) __builtin_memcpy(arg, arg_max + 4ull * column, sizeof(arg));
-  } else {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
-    const uint8_t* const row = rows.At(k++) + from;
+// Whether all values that it saw are numbers. It sees the registers of a row in pairs.
+template <uint32_t kRegisters>
+class NumberWatch {
+ public:
+  HOTBED_ROW_FN void See(const PoolFloats* values) {
+    constexpr uint32_t kStep = kRegisters > 1 ? 2 : 1;
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < kRegisters; ++r) {
-      PoolLoad<Weight>::Load(row + kRegisterBytes * r, &largest[r]);
+    for (uint32_t r = 0; r < kRegisters; r += kStep) {
+      const PoolFloats& one = values[r];
+      const PoolFloats& other = values[r + kStep - 1];
+#if defined(__AVX512F__)
+      numbers_[r / kStep] = _mm512_mask_cmp_ps_mask(numbers_[r / kStep], one, other, _CMP_ORD_Q);
+#else
+      others_ |= (one != one) | (other != other);
+#endif
     }
   }
-  for (; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
-    const uint8_t* const row = rows.At(k) + from;
-    const uint32_t place = piece.place + static_cast<uint32_t>(k - piece.first);
-#pragma GCC unroll 8
-    for (uint32_t r = 0; r < kRegisters; ++r) {
-      PoolFloats value;
-      PoolLoad<Weight>::Load(row + kRegisterBytes * r, &value);
-      KeepLarger<kArg>(value, place, &largest[r], &arg[r]);
-    }
+  HOTBED_ROW_FN bool AllNumbers() const {
+#if defined(__AVX512F__)
+    __mmask16 all = numbers_[0];
+#pragma GCC unroll 4
+    for (uint32_t i = 1; i < (kRegisters + 1) / 2; ++i) all &= numbers_[i];
+    return all == 0xffff;
+#else
+    int32_t any = 0;
+    for (uint32_t l = 0; l < kPoolLanes; ++l) any |= others_[l];
+    return any == 0;
+#endif
   }
-  __builtin_memcpy(sum + 4ull * column, largest, sizeof(largest));
-  if (kArg) __builtin_memcpy(arg_max + 4ull * column, arg, sizeof(arg));
-}
+
+ private:
+#if defined(__AVX512F__)
+  static_assert(kRegisters <= 8);
+  __mmask16 numbers_[4] = {0xffff, 0xffff, 0xffff, 0xffff};
+#else
+  typedef int32_t Lanes __attribute__((vector_size(4 * kPoolLanes)));
+  Lanes others_ = {};
+#endif
+};
 
 // The columns after the last whole register.
 template <typename Weight, typename Rows>
@@ -192,7 +238,8 @@ HOTBED_ROW_FN void SumTail(const Rows& rows, const PoolPieceOf& piece, uint32_t 
   float sums[kPoolLanes] = {};
   if (piece.place > 0) __builtin_memcpy(sums, sum + 4ull * column, 4 * count);
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, uint64_t{Weight::kBytes} * column, Weight::kBytes * count);
+    PrefetchColumns(rows, k, piece.ahead, uint64_t{Weight::kBytes} * column,
+                    Weight::kBytes * count);
     const uint8_t* const row = rows.At(k);
     for (uint32_t i = 0; i < count; ++i) {
       const float value = Weight::Load(row, column + i);
@@ -202,9 +249,10 @@ HOTBED_ROW_FN void SumTail(const Rows& rows, const PoolPieceOf& piece, uint32_t 
   __builtin_memcpy(sum + 4ull * column, sums, 4 * count);
 }
 
+// Also any columns, at most a register, where a value is no number.
 template <typename Weight, typename Rows>
-HOTBED_ROW_FN void MaxTail(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
-                           uint32_t dim, uint8_t* sum, uint8_t* arg_max) {
+HOTBED_ROW_CALL void MaxTail(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
+                             uint32_t dim, uint8_t* sum, uint8_t* arg_max) {
   const uint32_t count = dim - column;
   float largest[kPoolLanes] = {};
   uint32_t arg[kPoolLanes] = {};
@@ -213,7 +261,8 @@ HOTBED_ROW_FN void MaxTail(const Rows& rows, const PoolPieceOf& piece, uint32_t 
     __builtin_memcpy(arg, arg_max + 4ull * column, 4 * count);
   }
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, uint64_t{Weight::kBytes} * column, Weight::kBytes * count);
+    PrefetchColumns(rows, k, piece.ahead, uint64_t{Weight::kBytes} * column,
+                    Weight::kBytes * count);
     const uint8_t* const row = rows.At(k);
     const uint32_t place = piece.place + static_cast<uint32_t>(k - piece.first);
     for (uint32_t i = 0; i < count; ++i) {
@@ -225,6 +274,48 @@ HOTBED_ROW_FN void MaxTail(const Rows& rows, const PoolPieceOf& piece, uint32_t 
   }
   __builtin_memcpy(sum + 4ull * column, largest, 4 * count);
   if (arg_max != nullptr) __builtin_memcpy(arg_max + 4ull * column, arg, 4 * count);
+}
+
+// Compares as if there were numbers only, which takes half of the instructions, and compares again
+// by MaxTail if there were others.
+template <typename Weight, uint32_t kRegisters, bool kArg, typename Rows>
+HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
+                              uint8_t* sum, uint8_t* arg_max) {
+  constexpr uint32_t kRegisterBytes = Weight::kBytes * kPoolLanes;
+  const uint64_t from = uint64_t{Weight::kBytes} * column;
+  PoolFloats largest[kRegisters];
+  PoolInts arg[kRegisters] = {};
+  NumberWatch<kRegisters> watch;
+  uint64_t k = piece.first;
+  if (piece.place > 0) {
+    LoadRegisters<kRegisters>(sum + 4ull * column, largest);
+    if (kArg) LoadRegisters<kRegisters>(arg_max + 4ull * column, arg);
+  } else {
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
+    LoadValues<Weight, kRegisters>(rows.At(k++) + from, largest);
+  }
+  watch.See(largest);
+  for (; k < piece.limit; ++k) {
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
+    PoolFloats values[kRegisters];
+    LoadValues<Weight, kRegisters>(rows.At(k) + from, values);
+    watch.See(values);
+    const uint32_t place = piece.place + static_cast<uint32_t>(k - piece.first);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < kRegisters; ++r) {
+      if (kArg) KeepPlace(values[r], largest[r], place, &arg[r]);
+      largest[r] = LargerOf(values[r], largest[r]);
+    }
+  }
+  if (!watch.AllNumbers()) [[unlikely]] {
+    for (uint32_t r = 0; r < kRegisters; ++r) {
+      const uint32_t at = column + kPoolLanes * r;
+      MaxTail<Weight>(rows, piece, at, at + kPoolLanes, sum, arg_max);
+    }
+    return;
+  }
+  StoreRegisters<kRegisters>(largest, sum + 4ull * column);
+  if (kArg) StoreRegisters<kRegisters>(arg, arg_max + 4ull * column);
 }
 
 template <typename Weight, bool kWeighted, typename Rows>
@@ -259,18 +350,50 @@ HOTBED_ROW_FN void MaxPiece(const Rows& rows, const PoolPieceOf& piece, uint32_t
   if (at < dim) MaxTail<Weight>(rows, piece, at, dim, sum, arg_max);
 }
 
-// `sum`: dim floats, unaligned, read unless the piece starts its bag. Not inlined: one function
-// body for all callers with the same kind of rows.
-template <typename Weight, typename Rows>
-__attribute__((noinline)) void PoolPiece(RowPooling pooling, const Rows& rows,
-                                         const PoolPieceOf& piece, uint32_t dim, uint8_t* sum,
-                                         uint8_t* arg_max) {
-  if (pooling == RowPooling::kMax) {
-    if (arg_max != nullptr) return MaxPiece<Weight, true>(rows, piece, dim, sum, arg_max);
-    return MaxPiece<Weight, false>(rows, piece, dim, sum, nullptr);
+// Calls pool(piece, number of the bag) for each piece of a run.
+template <typename Pool>
+HOTBED_ROW_FN void ForEachPiece(const PoolRunOf& run, uint32_t row_bytes, const Pool& pool) {
+  PoolPieceOf piece{run.first, run.first, run.place, RowsAheadOfReads(row_bytes), run.weights};
+  for (uint32_t b = 0; b < run.bags; ++b) {
+    piece.limit = piece.first + run.lengths[b];
+    pool(piece, b);
+    piece.first = piece.limit;
+    piece.place = 0;
   }
-  if (piece.weights != nullptr) return SumPiece<Weight, true>(rows, piece, dim, sum);
-  SumPiece<Weight, false>(rows, piece, dim, sum);
+}
+
+template <typename Weight, bool kWeighted, typename Rows>
+HOTBED_ROW_CALL void SumRun(const Rows& rows, const PoolRunOf& run, uint32_t dim) {
+  const Rows source = rows;  // copies: stores to sums cannot change them
+  const PoolRunOf copy = run;
+  ForEachPiece(copy, Weight::kBytes * dim,
+               [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
+                 SumPiece<Weight, kWeighted>(source, piece, dim, copy.sums + 4ull * dim * b);
+               });
+}
+
+template <typename Weight, bool kArg, typename Rows>
+HOTBED_ROW_CALL void MaxRun(const Rows& rows, const PoolRunOf& run, uint32_t dim) {
+  const Rows source = rows;
+  const PoolRunOf copy = run;
+  ForEachPiece(copy, Weight::kBytes * dim,
+               [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
+                 const uint64_t at = 4ull * dim * b;
+                 MaxPiece<Weight, kArg>(source, piece, dim, copy.sums + at,
+                                        kArg ? copy.arg_max + at : nullptr);
+               });
+}
+
+// Sums are read where their piece begins within its bag.
+template <typename Weight, typename Rows>
+HOTBED_ROW_FN void PoolRun(RowPooling pooling, const Rows& rows, const PoolRunOf& run,
+                           uint32_t dim) {
+  if (pooling == RowPooling::kMax) {
+    if (run.arg_max != nullptr) return MaxRun<Weight, true>(rows, run, dim);
+    return MaxRun<Weight, false>(rows, run, dim);
+  }
+  if (run.weights != nullptr) return SumRun<Weight, true>(rows, run, dim);
+  SumRun<Weight, false>(rows, run, dim);
 }
 
 }  // namespace HOTBED_ISA

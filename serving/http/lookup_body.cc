@@ -79,7 +79,7 @@ constexpr BodyField kBodyFields[] = {
      "A copy that is older refuses (503); 0: only beyond the limit of the table, if it has one."},
     {"version", 0, "a string", R"({"type": "string", "default": "latest"})", R"("current")",
      "latest: the newest rows; current: those of the version that is current of the table's model; "
-     "else the name of a version."},
+     "current/MODEL: of that model, where it belongs to several; else the name of a version."},
     {"priority", 0, R"("inference", "batch")",
      R"({"type": "string", "enum": ["inference", "batch"], "default": "inference"})", R"("batch")",
      "batch: the lookup runs when no others wait, and is refused (429) sooner."},

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kNumberBytes = 16;  // "-1.17549435e-38,"
 constexpr uint64_t kFlagBytes = 6;     // "false,"
 constexpr uint64_t kTierBytes = 9;     // "memory" with its quotes and a comma
-constexpr const char* kTierNames[] = {"none", "memory", "disk"};
+constexpr const char* kTierNames[] = {"none", "memory", "disk", "device"};
 constexpr uint64_t kFrameBytes = 512;  // all else
 
 constexpr ReplyField kReplyFields[] = {
@@ -45,9 +45,9 @@ constexpr ReplyField kReplyFields[] = {
      "byte per id, 1 or 0."},
     {"tiers",
      R"({"oneOf": [{"type": "array", "items": {"type": "string",
-        "enum": ["none", "memory", "disk"]}}, {"type": "string", "format": "byte"}]})",
+        "enum": ["none", "memory", "disk", "device"]}}, {"type": "string", "format": "byte"}]})",
      "With with_tiers alone: where the server had the row of each id; none: there is no row. In "
-     "base64: a byte per id, 0, 1 or 2."},
+     "base64: a byte per id, 0, 1, 2 or 3."},
 };
 
 constexpr ReplyField kOctetHeaders[] = {

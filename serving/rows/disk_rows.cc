@@ -37,7 +37,7 @@ struct DiskCounters {
                "Rows that lookups found on the disk of the serving server, not in memory."};
 };
 
-std::string RowKey(uint64_t id) {
+std::string KeyOfRow(uint64_t id) {
   std::string key(kRowKeyBytes, 'r');
   for (size_t i = 0; i < sizeof(id); ++i) key[1 + i] = static_cast<char>(id >> (56 - 8 * i));
   return key;
@@ -135,14 +135,14 @@ void DiskRows::Put(uint64_t id, const uint8_t* row, bool known) {
   std::string value(kAgeBytes + row_bytes_, '\0');
   std::memcpy(value.data(), &age_, kAgeBytes);
   std::memcpy(value.data() + kAgeBytes, row, row_bytes_);
-  batch_->Put(RowKey(id), value);
+  batch_->Put(KeyOfRow(id), value);
   if (known) return;
   changed_.push_back(id);
   put_.push_back(true);
 }
 
 void DiskRows::Delete(uint64_t id) {
-  batch_->Delete(RowKey(id));
+  batch_->Delete(KeyOfRow(id));
   changed_.push_back(id);
   put_.push_back(false);
 }
@@ -212,7 +212,7 @@ absl::Status DiskRows::Find(absl::Span<const uint64_t> ids, const Visit& visit) 
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ids[a] < ids[b]; });
   std::vector<std::string> keys;
   keys.reserve(ids.size());
-  for (const size_t i : order) keys.push_back(RowKey(ids[i]));
+  for (const size_t i : order) keys.push_back(KeyOfRow(ids[i]));
   const std::vector<absl::string_view> views(keys.begin(), keys.end());
   absl::Status broken;
   const absl::Status read = kv_->MultiGet(views, [&](size_t i, absl::string_view value) {

@@ -34,6 +34,7 @@ class RowCoder {
   // `kind`: kFp32, kFp16, kBf16, kTbeInt8, kTbeInt4 or kTbeInt2.
   RowCoder(RowFormatKind kind, uint32_t dim, const RowLoops& loops = BestRowLoops());
 
+  RowFormatKind kind() const { return kind_; }
   uint32_t dim() const { return dim_; }
   uint32_t row_bytes() const { return row_bytes_; }
   // 0: the rows hold no codes.

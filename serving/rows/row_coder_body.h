@@ -77,20 +77,21 @@ HOTBED_ROW_FN void WriteAnswer(RowType type, const float* values, uint32_t dim, 
   }
 }
 
+template <typename Rows>
 HOTBED_ROW_FN void RankStored(RowFormatKind kind, RankBatch* batch) {
   switch (kind) {
     case RowFormatKind::kFp16:
-      return RankRowsOf<Fp16Codec, RowsAt>(batch);
+      return RankRowsOf<Fp16Codec, Rows>(batch);
     case RowFormatKind::kBf16:
-      return RankRowsOf<Bf16Codec, RowsAt>(batch);
+      return RankRowsOf<Bf16Codec, Rows>(batch);
     case RowFormatKind::kTbeInt8:
-      return RankCodes<8>(batch);
+      return RankCodes<8, Rows>(batch);
     case RowFormatKind::kTbeInt4:
-      return RankCodes<4>(batch);
+      return RankCodes<4, Rows>(batch);
     case RowFormatKind::kTbeInt2:
-      return RankCodes<2>(batch);
+      return RankCodes<2, Rows>(batch);
     default:
-      return RankRowsOf<Fp32Codec, RowsAt>(batch);
+      return RankRowsOf<Fp32Codec, Rows>(batch);
   }
 }
 
@@ -115,7 +116,10 @@ struct RowLoopsOf {
       largest[i] = IsLarger(row[i], largest[i]) ? row[i] : largest[i];
     }
   }
-  static void Rank(RowFormatKind kind, RankBatch* batch) { RankStored(kind, batch); }
+  static void Rank(RowFormatKind kind, RankBatch* batch) {
+    if (batch->at == nullptr) return RankStored<RowsInOrder>(kind, batch);
+    RankStored<RowsAt>(kind, batch);
+  }
   static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer, &Add, &Larger, &Rank};
 };
 

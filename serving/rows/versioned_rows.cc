@@ -43,19 +43,18 @@ const uint8_t* RowsView::Reader::Find(uint64_t id) const {
 // Why walks over `latest` and then over the overlay meet with every row of the version: if the
 // overlay has a row before its part begins, that part finds it. If not, the row in `latest` was the
 // version's until then, so that its part there has found it, and nothing about it in the overlay.
-void RowsView::Reader::Begin(uint32_t part, ServedRows::StripeWalk* walk) const {
-  ReaderOf(part).Begin(part % ServedRows::kStripes, walk);
+void RowsView::Reader::Begin(bool whole, uint32_t part, Walk* walk) const {
+  walk->of_version = part >= (whole ? 1 : ServedRows::kStripes);
+  if (whole) return ReaderOf(*walk).BeginWhole(&walk->rows);
+  ReaderOf(*walk).Begin(part % ServedRows::kStripes, &walk->rows);
 }
 
 void RowsView::Reader::Identify(
-    uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+    const Walk& walk, uint32_t stripe, const uint8_t* row,
     absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
-  const bool is_latest = part < ServedRows::kStripes;
-  ReaderOf(part).Identify(walk.stripe, row, [&](uint64_t id, const uint8_t* now) {
+  ReaderOf(walk).Identify(stripe, row, [&](uint64_t id, const uint8_t* now) {
     // The overlay wins, and is looked into after the row was found: see the head of the header.
-    const bool differs = is_latest && rows_.has_value() &&
-                         (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
-    if (!differs) tell(id, now);
+    if (walk.of_version || !Differs(id)) tell(id, now);
   });
 }
 
@@ -80,11 +79,17 @@ absl::Status VersionedRows::PutRow(uint64_t id, const uint8_t* row) {
   }
 }
 
-void VersionedRows::MakePlaceFor(uint64_t id, uint64_t random) {
+std::optional<uint64_t> VersionedRows::MakePlaceFor(uint64_t id, uint64_t random,
+                                                    std::vector<uint8_t>* rows) {
   absl::MutexLock lock(&mu_);
   const std::optional<uint64_t> other = latest_->OtherOf(id, random);
-  if (other.has_value()) latest_->Delete(*other);
+  if (other.has_value()) {
+    const uint8_t* const row = latest_->Get(*other);
+    rows->insert(rows->end(), row, row + latest_->coder().row_bytes());
+    latest_->Delete(*other);
+  }
   latest_->Reclaim();
+  return other;
 }
 
 bool VersionedRows::Delete(uint64_t id) {
@@ -235,8 +240,11 @@ std::shared_ptr<VersionOverlay> VersionedRows::Drop(Overlays::iterator at) {
 
 bool VersionedRows::GiveUpOne() {
   if (overlays_.empty()) return false;
-  const auto rank = [most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
-    return std::tuple(overlay->whole_.load(), overlay->number_ == most_wanted, overlay->number_);
+  const auto rank = [&most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
+    const uint64_t number = overlay->number_;
+    const bool wanted =
+        std::find(most_wanted.begin(), most_wanted.end(), number) != most_wanted.end();
+    return std::tuple(overlay->whole_.load(), wanted, number);
   };
   const auto least =
       std::min_element(overlays_.begin(), overlays_.end(),
@@ -254,9 +262,10 @@ void VersionedRows::Drop(uint64_t number) {
   if (const auto at = Locate(number); at != overlays_.end()) Drop(at);
 }
 
-void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted) {
+void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted,
+                         std::vector<uint64_t> most_wanted) {
   absl::MutexLock lock(&mu_);
-  most_wanted_ = most_wanted;
+  most_wanted_ = std::move(most_wanted);
   {
     absl::MutexLock shown(&shown_mu_);
     std::erase_if(below_, [&](const auto& one) { return !wanted(one.first); });

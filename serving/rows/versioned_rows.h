@@ -44,6 +44,8 @@
 
 namespace hotbed {
 
+class RowsOnDevice;
+
 class VersionOverlay {
  public:
   VersionOverlay(uint64_t number, const RowCoder& coder, ServedMemory* memory)
@@ -81,10 +83,18 @@ struct RowsView {
   std::shared_ptr<const ServedRows> latest;
   std::shared_ptr<const VersionOverlay> version;  // null: latest
   std::shared_ptr<const RowsBelow> below;         // null: memory has all rows
+  // Some rows of `latest`, and some that are below; null: there is no device.
+  std::shared_ptr<const RowsOnDevice> device;
 
   const RowCoder& coder() const { return latest->coder(); }
-  // Parts of a walk over all rows: stripes of `latest`, then of the version.
-  uint32_t parts() const { return ServedRows::kStripes * (version == nullptr ? 1 : 2); }
+  // A walk over all rows is whole, and has one part, or two with a version; or stripe by stripe.
+  struct Walk {
+    bool of_version = false;
+    ServedRows::Walk rows;
+  };
+  uint32_t parts(bool whole) const {
+    return (whole ? 1 : ServedRows::kStripes) * (version == nullptr ? 1 : 2);
+  }
   // True: the rows that Readers found before this call are right.
   bool Holds() const { return version == nullptr || !version->given_up_.load(); }
 
@@ -93,21 +103,27 @@ struct RowsView {
    public:
     explicit Reader(const RowsView& view);
     const uint8_t* Find(uint64_t id) const;
+    // Whether the row of this id that `latest` had before this call is not the view's.
+    bool Differs(uint64_t id) const {
+      return rows_.has_value() && (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
+    }
     void Prefetch(uint64_t id) const { latest_.Prefetch(id); }
     // Walks over the rows of a part, as ServedRows::Reader does. Together, walks over all parts,
     // one after another from 0 on, each with a Reader of its own, meet with every row of the view,
     // and with others, which Identify sorts out.
-    void Begin(uint32_t part, ServedRows::StripeWalk* walk) const;
-    uint32_t Next(uint32_t part, ServedRows::StripeWalk* walk, const uint8_t** rows,
-                  uint32_t rows_max) const {
-      return ReaderOf(part).Next(walk, rows, rows_max);
+    void Begin(bool whole, uint32_t part, Walk* walk) const;
+    bool Next(Walk* walk, uint32_t rows_max, ServedRows::Run* run) const {
+      return ReaderOf(*walk).Next(&walk->rows, rows_max, run);
     }
-    void Identify(uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+    uint32_t StripeOf(const Walk& walk, const ServedRows::Run& run, const uint8_t* row) const {
+      return ReaderOf(walk).rows().StripeOf(run, row);
+    }
+    void Identify(const Walk& walk, uint32_t stripe, const uint8_t* row,
                   absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
-    const ServedRows::Reader& ReaderOf(uint32_t part) const {
-      return part < ServedRows::kStripes ? latest_ : *rows_;
+    const ServedRows::Reader& ReaderOf(const Walk& walk) const {
+      return walk.of_version ? *rows_ : latest_;
     }
 
     const ServedRows::Reader latest_;
@@ -126,8 +142,10 @@ class VersionedRows final : private RowChangeWatcher {
   // ResourceExhausted: there are no overlays to be given up any more.
   absl::Status Put(uint64_t id, const float* weights, bool* finite) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status PutRow(uint64_t id, const uint8_t* row) ABSL_LOCKS_EXCLUDED(mu_);
-  // Deletes another row, so that PutRow of this one may find a place.
-  void MakePlaceFor(uint64_t id, uint64_t random) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes another row, so that PutRow of this one may find a place. Returns its id, and adds its
+  // bytes to `rows`; nothing: there was none.
+  std::optional<uint64_t> MakePlaceFor(uint64_t id, uint64_t random, std::vector<uint8_t>* rows)
+      ABSL_LOCKS_EXCLUDED(mu_);
   bool Delete(uint64_t id) ABSL_LOCKS_EXCLUDED(mu_);
   void Unmark(const std::function<bool(uint64_t id)>& of) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DeleteUnmarked() ABSL_LOCKS_EXCLUDED(mu_);
@@ -147,8 +165,8 @@ class VersionedRows final : private RowChangeWatcher {
 
   // --- any thread
   void Drop(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
-  // Drops all versions for which `wanted` is false; `most_wanted` is given up last.
-  void Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted)
+  // Drops all versions for which `wanted` is false; those that are `most_wanted` are given up last.
+  void Keep(const std::function<bool(uint64_t number)>& wanted, std::vector<uint64_t> most_wanted)
       ABSL_LOCKS_EXCLUDED(mu_);
   const ServedRows& latest() const { return *latest_; }
   RowsView Latest() const { return {latest_, nullptr}; }
@@ -181,7 +199,7 @@ class VersionedRows final : private RowChangeWatcher {
   const std::shared_ptr<ServedRows> latest_;
   absl::Mutex mu_;  // may be held for as long as it takes to look at all rows
   Overlays overlays_ ABSL_GUARDED_BY(mu_);
-  uint64_t most_wanted_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> most_wanted_ ABSL_GUARDED_BY(mu_);
   mutable absl::Mutex shown_mu_;
   Overlays shown_ ABSL_GUARDED_BY(shown_mu_);  // overlays_, for readers
   std::map<uint64_t, std::shared_ptr<const RowsBelow>> below_ ABSL_GUARDED_BY(shown_mu_);

@@ -106,6 +106,32 @@ TEST_F(ServeCommandsTest, PartsAreAskedForAndShown) {
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
 }
 
+TEST_F(ServeCommandsTest, PartsThatAreToFollowAreShown) {
+  v1::ServedTable table = Served({"r0"});
+  table.mutable_beside()->set_parts(2);
+  *fake_.serving.reply.add_tables() = table;
+  EXPECT_THAT(
+      RunAt({"serve", "add", "user", "--format=int8", "--parts=2"}).out,
+      HasSubstr("by r0; it is to be in 2 parts, which wait for servers with room for them"));
+  table.mutable_beside()->add_servers("r1");
+  table.mutable_beside()->add_server_parts(1);
+  *fake_.serving.reply.mutable_tables(0) = table;
+  EXPECT_THAT(RunAt({"serve", "add", "user", "--format=int8", "--parts=2"}).out,
+              HasSubstr("it is to be in 2 parts, which are loaded first, by r1"));
+  *fake_.serving.map.add_tables() = table;
+  fake_.serving.map.add_specs()->set_name("user");
+  const nlohmann::json json = RunAt({"serve", "status", "-o", "json"}).json()["tables"][0];
+  EXPECT_EQ(json["copies"].size(), 1u);
+  EXPECT_EQ(json["beside"]["parts"], 2);
+  EXPECT_EQ(json["beside"]["copies"][0]["server"], "r1");
+  const std::string text = RunAt({"serve", "status"}).out;
+  EXPECT_THAT(text, HasSubstr("1 of 2, to follow"));
+  EXPECT_THAT(text, HasSubstr("waits for a server with room"));
+  table.mutable_beside()->set_leaves(true);
+  *fake_.serving.map.mutable_tables(0) = table;
+  EXPECT_THAT(RunAt({"serve", "status"}).out, HasSubstr("2 of 2, goes"));
+}
+
 TEST_F(ServeCommandsTest, WithoutRoomAddSaysSo) {
   *fake_.serving.reply.add_tables() = Served({});
   const Answer answer = RunAt({"serve", "add", "user", "--format=int8"});
@@ -157,6 +183,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
     replica.set_ready(true);
     replica.set_rows(123'456);
     replica.set_memory_rows(100'000);
+    replica.set_device_rows(20'000);
     replica.set_on_disk(true);
     replica.set_disk_bytes(7 << 20);
     replica.set_age_ms(250);
@@ -175,6 +202,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(copies[0]["state"], "ready");
   EXPECT_EQ(copies[0]["age_ms"], 260);
   EXPECT_EQ(copies[0]["memory_rows"], 100'000);
+  EXPECT_EQ(copies[0]["device_rows"], 20'000);
   EXPECT_EQ(copies[1]["state"], "ordered");
   EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");
@@ -198,6 +226,11 @@ TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
   RunAt({"publish", "user", "/nowhere/versions", "--model=ads", "--take-over", "--dry-run"});
   EXPECT_EQ(fake_.serving.published.back().model(), "ads");
   EXPECT_TRUE(fake_.serving.published.back().take_over());
+  EXPECT_FALSE(fake_.serving.published.back().share());
+  RunAt({"publish", "user", "/nowhere/versions", "--model=ads", "--share", "--dry-run"});
+  EXPECT_TRUE(fake_.serving.published.back().share());
+  EXPECT_EQ(RunAt({"publish", "user", "/v", "--share", "--take-over", "--dry-run"}).code,
+            kExitUsage);
 }
 
 TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {

@@ -33,7 +33,8 @@ TEST(CopyMemoryTest, ManyThreadsStayWithinIt) {
       Random random(seed.value() + t);
       for (int i = 0; i < 200; ++i) {
         const bool is_large = random.OneIn(20);
-        const uint64_t bytes = is_large ? kMax + 1 + random.Uniform(50) : random.Uniform(kMax + 1);
+        // At least one byte: a copy of none fits beside a large one that came later.
+        const uint64_t bytes = is_large ? kMax + 1 + random.Uniform(50) : 1 + random.Uniform(kMax);
         const auto share = memory.Take(bytes, Wanted);
         ASSERT_TRUE(share.ok());
         const uint64_t now = taken.fetch_add(bytes) + bytes;

@@ -4,11 +4,11 @@
   serving_parts_test.py --bin-dir build/bin [--disk]
 
 The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal the rows that trainers have, to the bit. Then each part has two
-servers, one of which is killed while a trainer pushes to a second table in parts and readers look it up: no lookup fails, and none shows
-less than its age promises. A version becomes current when all parts have it.
+servers, one of which is killed while a trainer pushes to a second table, which is cut into parts and joined meanwhile, and readers look it
+up: no lookup fails, and none shows less than its age promises. A version becomes current when all parts have it.
 
---disk: one server with a data directory has the table alone. Stopped and started again it goes on from its disk: it reads no rows again
-but those that have changed. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
+--disk: one server with a data directory has the table alone. Stopped and started again, with a device, it goes on from its disk: it
+reads no rows again but those that have changed, and lookups find rows in memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
@@ -159,6 +159,16 @@ class Parts:
         self.wait_ready("t", [0])
         self.check()
 
+    def cut(self, table, parts):
+        """The parts that it has answer until the others are loaded; both are in the way of no lookup."""
+        def cut_of(wanted):
+            return next((t["parts"], t.get("beside")) for t in self.status()["tables"] if t["table"] == wanted)
+        self.wait_for(f"no former parts of {table} are left", lambda: cut_of(table)[1] is None)
+        self.command("serve", "add", table, "--replicas=2", f"--parts={parts}")
+        if cut_of(table)[0] == parts and cut_of(table)[1] is None:
+            raise RuntimeError(f"{table} is in {parts} parts at once: {self.status()}")
+        self.wait_for(f"{table} is in {parts} parts", lambda: cut_of(table)[0] == parts)
+
     def run_disk(self):
         table = self.begin(1)
         self.command("serve", "add", "t")
@@ -169,9 +179,15 @@ class Parts:
         self.publish(copies_in_all=1)
         self.serving[0].stop()
         table.meter("load", "--seconds=1", "--rate=20", "--ids=64", "--push-flights=1").result()
+        self.serving[0].command += ["--device=emulated", "--device-bytes=12MiB"]
         self.serving[0].start()
         self.wait_ready("t", [0])
-        self.check()
+
+        def device_has_rows():
+            self.check()
+            copy = self.status()["tables"][0]["copies"][0]
+            return copy["device_rows"] > 0 and self.metric("hotbed_serving_device_hits_total") > 0
+        self.wait_for("lookups find rows on the device", device_has_rows)
         self.check_top_k()
         written = self.metric("hotbed_serving_rows_written_total")
         if not 0 < written <= 64 * 20 * 2:
@@ -197,15 +213,17 @@ class Parts:
             server.start()
         self.command("serve", "add", "t", "--replicas=2")
         Table(self.args.bin_dir, self.cluster.address, "w", 1000, 8, shards=2).wait_for(replicas=1)
-        self.command("serve", "add", "w", "--replicas=2", "--parts=2")
-        for name in ("t", "w"):
-            self.wait_ready(name, [0, 0, 1, 1])
+        self.command("serve", "add", "w", "--replicas=2")
+        self.wait_ready("t", [0, 0, 1, 1])
+        self.wait_ready("w", [0, 0])
         self.publish(copies_in_all=4)
         watch = self.checker("w", "watch", 1000, stdin=subprocess.PIPE)
+        self.cut("w", 2)
         self.serving[0].kill()
         self.check()
         self.serving[0].start()
         self.wait_ready("t", [0, 0, 1, 1])
+        self.cut("w", 1)
         found = self.end(watch)
         if found["pushes"] < 10 or found["lookups"] < 10:
             raise RuntimeError(f"too little was watched: {found}")

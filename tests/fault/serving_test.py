@@ -40,9 +40,10 @@ class Serving:
         listen, admin = free_ports(2)
         # The one that is killed and comes back goes on from its disk.
         disk = [f"--data-dir={self.directory}/{name}"] if name == "r0" else []
+        device = ["--device=emulated", "--device-bytes=12MiB"] if name != "r2" else []
         return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
                               f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB", *disk], f"{self.directory}/{name}.log")
+                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB", *disk, *device], f"{self.directory}/{name}.log")
 
     def command(self, *words):
         status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")

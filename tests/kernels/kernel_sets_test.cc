@@ -117,5 +117,15 @@ TEST(KernelSetsTest, TheLastSetIsTheBaseAndCanBeForced) {
   EXPECT_STREQ(CpuKernels().name, "base");
 }
 
+TEST(KernelSetsTest, TheProcessorDecidesHowRowsAreFetched) {
+  EXPECT_STREQ(ChooseFetchWay({"AuthenticAMD", 0x1a}, nullptr).name, "near");
+  EXPECT_STREQ(ChooseFetchWay({"AuthenticAMD", 0x19}, nullptr).name, "far");
+  EXPECT_STREQ(ChooseFetchWay({"GenuineIntel", 0x1a}, nullptr).name, "far");
+  EXPECT_STREQ(ChooseFetchWay({"", 0}, nullptr).name, "far");
+  EXPECT_STREQ(ChooseFetchWay({"AuthenticAMD", 0x1a}, "far").name, "far");
+  EXPECT_STREQ(ChooseFetchWay({"GenuineIntel", 6}, "near").name, "near");
+  EXPECT_STREQ(ChooseFetchWay({"GenuineIntel", 6}, "no such way").name, "far");
+}
+
 }  // namespace kernel_sets_test
 }  // namespace hotbed

@@ -100,7 +100,13 @@ TEST(NearnessKernelTest, EverySetHasTheBitsOfTheFormulas) {
       for (int s = 0; s < sets.count; ++s) {
         uint32_t picks[30];
         double scores[30];
-        RankBatch batch{rows.first(), rows.stride, 30, dim, type, metric, wide.data()};
+        RankBatch batch{.rows = rows.first(),
+                        .stride = rows.stride,
+                        .count = 30,
+                        .dim = dim,
+                        .weight_type = type,
+                        .metric = metric,
+                        .vector = wide.data()};
         batch.norm = std::sqrt(JoinedTwin(squares));
         batch.floor = std::numeric_limits<double>::quiet_NaN();  // picks all
         batch.picks = picks;
@@ -126,13 +132,13 @@ TEST(NearnessKernelTest, PassesOverWhatIsBehindTheFloorAndKeepsEqualsAndNoNumber
   for (int s = 0; s < sets.count; ++s) {
     uint32_t picks[5];
     double scores[5];
-    RankBatch batch{reinterpret_cast<const uint8_t*>(column.data()),
-                    4,
-                    5,
-                    1,
-                    WeightType::kFp32,
-                    RowMetric::kDot,
-                    vector};
+    RankBatch batch{.rows = reinterpret_cast<const uint8_t*>(column.data()),
+                    .stride = 4,
+                    .count = 5,
+                    .dim = 1,
+                    .weight_type = WeightType::kFp32,
+                    .metric = RowMetric::kDot,
+                    .vector = vector};
     batch.floor = 3;
     batch.picks = picks;
     batch.scores = scores;

@@ -96,7 +96,7 @@ class PooledRun {
       case 2:
         return 1.0f;
       case 3:
-        if (pooling_ == RowPooling::kMax) return std::numeric_limits<float>::quiet_NaN();
+        if (others_ && pooling_ == RowPooling::kMax) return std::numeric_limits<float>::quiet_NaN();
         break;
       case 4:
         if (pooling_ == RowPooling::kMax) return -std::numeric_limits<float>::infinity();
@@ -113,6 +113,8 @@ class PooledRun {
     std::vector<const uint8_t*> sources;
     for (uint32_t slot = 0; slot < count; ++slot) {
       RowTwin::Row row = twin_.Read(IdAt(slot));
+      // A maximum among numbers alone takes another way, so some bags have no other values.
+      others_ = random_.Uniform(24) == 0;
       for (float& w : row.weights) w = twin_.Stored(Value());
       values.push_back(StoredRow(row, spec_));
       slots.push_back(slot);
@@ -207,6 +209,7 @@ class PooledRun {
   KernelRows rows_;
   RowTwin twin_;
   Random& random_;
+  bool others_ = false;  // the next values may be no numbers
   std::map<uint64_t, uint32_t> slot_of_;
   std::vector<uint64_t> ids_;
   std::vector<uint32_t> lengths_;

@@ -434,9 +434,19 @@ class TwoCopies(unittest.TestCase):
         self.assertEqual(up.json('serve', 'rollback', '--model', 'shop')['version'], 's1')
         local.eventually('s1 is current again', lambda: current() == [('v1', 1), ('s1', 5)])
         self.assertIn('belongs to model shop', up.cli('publish', 'shop.item', place, '--model', 'default')[2])
+        self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v1b', '--model', 'default', '--share')['current'])
+        # Of all tables of the lookup there is one model, and each can be named.
+        local.eventually('v1b has both', lambda: current() == [('v1b', 0), ('v1b', 6)])
+        for version, expected in (('current/shop', ('s1', 5)), ('current/default', ('v1b', 6))):
+            rows = client.lookup({'shop.item': [1]}, timeout=20, version=version)['shop.item']
+            self.assertEqual((rows.version, rows.values[0, 0]), expected)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'belongs to the models default, shop: name one, as "current/default"'):
+            client.lookup({'shop.item': [1]}, timeout=20, version='current')
+        with self.assertRaisesRegex(hotbed.FailedPrecondition, 'no version of model "web" is current'):
+            client.topk('shop.item', [1, 0], 5, timeout=20, version='current/web')
         self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
         local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
-        self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
+        self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default'] * 3)
 
 
 class ServingWithDisk(unittest.TestCase):
@@ -481,6 +491,54 @@ class ServingWithDisk(unittest.TestCase):
     def rows_written(self, up):
         page = local.http(up.json('serve', 'status')['servers'][0]['admin_address'], '/metrics')[2]
         return sum(float(number) for number in re.findall(r'^hotbed_serving_rows_written_total (\S+)', page, re.MULTILINE))
+
+
+class ServingWithLittleMemory(unittest.TestCase):
+    def test_a_table_that_outgrows_its_server_is_cut_while_it_is_looked_up(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '192MiB')
+            self.addCleanup(up.stop)
+            for name in ('r0', 'r1', 'r2'):  # each has 36 MiB for rows
+                self.addCleanup(end, serving_server(up.coordinator, name=name)[0])
+            local.eventually('all report', lambda: len(up.json('serve', 'status')['servers']) == 3)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=256, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                half = 24_000  # 23 MiB
+
+                def push(first):
+                    for begin in range(first, first + half, 4000):
+                        ids = np.arange(begin, begin + 4000)
+                        table.push(ids, np.full((4000, 256), -1, np.float32), step=1 + begin // 4000)
+                push(0)
+                self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
+
+                def parts():
+                    one = up.json('serve', 'status')['tables'][0]
+                    return one['parts'], sorted(copy['part'] for copy in one['copies'] if copy['state'] == 'ready')
+                local.eventually('one copy has all', lambda: parts() == (1, [0]))
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    stop, found = threading.Event(), []
+
+                    def look_up():
+                        try:
+                            while not stop.is_set():
+                                rows = client.lookup({'user': np.arange(0, half, 97)}, timeout=20)['user']
+                                found.append(rows.server if rows.exists.all() and (rows.values == 1).all() else 'wrong rows')
+                                stop.wait(0.01)
+                        except hotbed.HotbedError as error:
+                            found.append(str(error))
+                    reader = threading.Thread(target=look_up)
+                    reader.start()
+                    try:
+                        push(half)
+                        local.eventually('two parts answer', lambda: parts() == (2, [0, 1]))
+                        local.eventually('readers are told', lambda: ',' in found[-1] or ' ' in found[-1])
+                    finally:
+                        stop.set()
+                        reader.join()
+                    self.assertRegex(' '.join(sorted(set(found))), r'^r\d r\d,r\d$')  # the whole, then its parts
+                    ids = np.arange(0, 2 * half, 31)
+                    local.eventually('all rows are served', lambda: client.lookup({'user': ids}, timeout=20)['user'].exists.all())
 
 
 class ServingWithTls(unittest.TestCase):

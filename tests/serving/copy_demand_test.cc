@@ -315,7 +315,7 @@ TEST(CopyRatesTest, ACounterThatBeginsAgainIsNoBurst) {
   const auto note = [&](int64_t now_ns, uint64_t total) {
     replica.set_lookup_rows_total(total);
     rates.Note(now_ns, kSecond, report);
-    return rates.RowsPerS(kTable, 0);
+    return rates.RowsPerS(kTable, {});
   };
   EXPECT_EQ(note(0, 1'000'000), 0) << "asked for before anybody counted";
   EXPECT_EQ(note(0, 1'000'100), 0) << "no time has passed";
@@ -325,7 +325,7 @@ TEST(CopyRatesTest, ACounterThatBeginsAgainIsNoBurst) {
   EXPECT_EQ(note(21 * kSecond, 1'000'000'000), 0) << "of another process";
   report.clear_replicas();
   rates.Note(22 * kSecond, kSecond, report);
-  EXPECT_EQ(rates.RowsPerS(kTable, 0), 0);
+  EXPECT_EQ(rates.RowsPerS(kTable, {}), 0);
 }
 
 }  // namespace copy_demand_test

@@ -213,7 +213,9 @@ TEST(VersionedRowsPlaceTest, ARowTakesThePlaceOfAnotherWhereMemoryIsUsedUp) {
   EXPECT_EQ(before, id);
   for (uint64_t more = id; more < id + 100; ++more) {
     if (put(more).ok()) continue;  // its stripe had a place
-    rows.MakePlaceFor(more, Mix64(more));
+    std::vector<uint8_t> left;
+    ASSERT_TRUE(rows.MakePlaceFor(more, Mix64(more), &left).has_value());
+    ASSERT_EQ(left.size(), rows.latest().coder().row_bytes());
     EXPECT_TRUE(put(more).ok()) << more;
     EXPECT_NE(rows.latest().Get(more), nullptr);
   }

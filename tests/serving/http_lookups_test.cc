@@ -171,22 +171,22 @@ TEST(LookupReplyTest, Base64AndOctetsAreTheBytesOfTheType) {
 }
 
 TEST(LookupReplyTest, TiersAreToldIfAskedFor) {
-  LookupBody body = *ParseLookupBody(R"({"ids": [1, 2, 3], "with_tiers": true})", 10);
+  LookupBody body = *ParseLookupBody(R"({"ids": [1, 2, 3, 4], "with_tiers": true})", 10);
   EXPECT_TRUE(RequestOf(body, 7, "user")->with_tiers());
-  v1::ServingLookupReply reply = ReplyOf({1, 2, 3}, 1, std::string("\1\1\0", 3));
-  reply.set_tiers(std::string("\2\1\0", 3));
+  v1::ServingLookupReply reply = ReplyOf({1, 2, 3, 4}, 1, std::string("\1\1\0\1", 4));
+  reply.set_tiers(std::string("\2\1\0\3", 4));
   const auto answer = [&](LookupForm form) {
     const HttpResponse response = LookupResponse(reply, body, form, "user", "r0");
     EXPECT_LE(response.body.size(), ResponseBytes(body, 1, form));
     return response;
   };
   EXPECT_EQ(Json::parse(answer(LookupForm::kArrays).body)["tiers"],
-            Json::parse(R"(["disk", "memory", "none"])"));
+            Json::parse(R"(["disk", "memory", "none", "device"])"));
   EXPECT_EQ(Json::parse(answer(LookupForm::kBase64).body)["tiers"],
             absl::Base64Escape(reply.tiers()));
   const HttpResponse octets = answer(LookupForm::kOctets);
   EXPECT_EQ(octets.body, reply.rows() + reply.exists() + reply.tiers());
-  EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Tiers", "3")));
+  EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Tiers", "4")));
   body = *ParseLookupBody(R"({"ids": [1]})", 10);
   EXPECT_FALSE(Json::parse(answer(LookupForm::kArrays).body).contains("tiers"));
 }

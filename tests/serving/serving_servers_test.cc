@@ -108,6 +108,35 @@ TEST(ServingServersTest, OneCopyOfEachPartFeedsTheOthers) {
   EXPECT_EQ(feeder(20, "c"), "127.0.0.1:98");
 }
 
+// So that as few copies as possible read from another failure domain.
+TEST(ServingServersTest, TheFeederIsInTheDomainWithTheMostCopies) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ServedTables tables = {{1, ServedOf(1, 3)}};
+  const TableSpecs specs = {{1, SpecOf(1, 1000)}};
+  const auto report = [&](const std::string& name, const std::string& domain) {
+    v1::ServingReport one = ReportOf(name, 1);
+    one.set_address(absl::StrCat("127.0.0.1:", static_cast<int>(name[0])));
+    one.set_failure_domain(domain);
+    v1::ReplicaReport& copy = *one.add_replicas();
+    copy.set_table(1);
+    copy.set_format(v1::SERVED_INT8);
+    copy.set_ready(true);
+    ASSERT_TRUE(servers.OnReport(0, one).ok());
+    tables[1].add_servers(name);
+  };
+  const auto feeder = [&](const std::string& name) {
+    return servers.OrdersFor(0, name, tables, specs).feeders(0);
+  };
+  report("a", "z1");
+  report("b", "z2");
+  EXPECT_EQ(feeder("b"), "127.0.0.1:97");
+  report("c", "z2");
+  EXPECT_EQ(feeder("a"), "127.0.0.1:98");
+  EXPECT_EQ(feeder("b"), "");
+  EXPECT_EQ(feeder("c"), "127.0.0.1:98");
+}
+
 TEST(ServingServersTest, AServerThatIsAwayForGoodIsReplacedIfAnotherHasRoom) {
   ServingServers servers({});
   servers.Begin(0);

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "common/status_macros.h"
 #include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"
+#include "proto/served_models.h"
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
@@ -48,9 +50,14 @@ class VersionStory : public CoreStory {
     report.set_run(7);
     report.set_address("127.0.0.1:1");
     report.set_bytes_max(1 << 30);
-    for (const v1::ServedTable& table : orders_[name].tables()) {
+    std::vector<v1::ServedTable> tables(orders_[name].tables().begin(),
+                                        orders_[name].tables().end());
+    for (const v1::OrderedCopy& copy : orders_[name].beside()) tables.push_back(copy.table());
+    for (const v1::ServedTable& table : tables) {
       v1::ReplicaReport& replica = *report.add_replicas();
       replica.set_table(table.table());
+      replica.set_part(ServedPartOn(table, name)->part);
+      replica.set_parts(table.parts());
       replica.set_ready(true);
       lookup_rows_[name] += table.table() == orders_[name].tables(0).table() ? rows_asked_ : 0;
       replica.set_lookup_rows_total(lookup_rows_[name]);
@@ -76,7 +83,8 @@ class VersionStory : public CoreStory {
 
   absl::StatusOr<v1::PublishVersionReply> Publish(
       const std::string& name, const std::vector<std::string>& tables = {"user", "item"},
-      bool dry_run = false, const std::string& model = "", bool take_over = false) {
+      bool dry_run = false, const std::string& model = "", bool take_over = false,
+      bool share = false) {
     v1::PublishVersionRequest request;
     request.set_name(name);
     if (!dry_run) request.set_folder("/versions/" + name);
@@ -84,6 +92,7 @@ class VersionStory : public CoreStory {
     request.set_dry_run(dry_run);
     request.set_model(model);
     request.set_take_over(take_over);
+    request.set_share(share);
     return rig_.Call<v1::PublishVersionReply>(request);
   }
 
@@ -169,6 +178,47 @@ TEST_F(VersionStory, AHotTableGetsAnotherCopyAndAnEventSaysWhy) {
   Pass(all);
   EXPECT_EQ(table.servers_size(), 1);
   EXPECT_EQ(serve(2, 0)->replicas_max(), 0u) << "a fixed number again";
+}
+
+TEST_F(VersionStory, APersonAsksForOtherPartsAndEventsSayWhatBecomesOfThem) {
+  const auto ask = [&](uint32_t parts) -> absl::StatusOr<v1::ServedTable> {
+    v1::ServeTablesRequest request;
+    request.set_action(v1::ServeTablesRequest::ADD);
+    request.add_tables("user");
+    request.set_replicas(1);
+    request.set_parts(parts);
+    const auto reply = rig_.Call<v1::ServeTablesReply>(request);
+    if (!reply.ok()) return reply.status();
+    return reply->tables(0);
+  };
+  const auto last_event = [&] { return rig_.core->state().events().rbegin()->second.text(); };
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  missing_["r1"] = {"v1"};
+  const auto asked = ask(2);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(ServedPartsOf(*asked), 1u);
+  EXPECT_EQ(asked->beside().servers_size(), 2);
+  EXPECT_THAT(last_event(), HasSubstr("2 parts are loaded by r"));
+  Pass();
+  const auto table = [&] { return rig_.core->Serving()->tables(0); };
+  EXPECT_EQ(ServedPartsOf(table()), 1u) << "r1 does not hold the version";
+  missing_.clear();
+  Report("r0");
+  Report("r1");
+  rig_.Tick(500);
+  rig_.Pump();
+  EXPECT_EQ(ServedPartsOf(table()), 2u);
+  EXPECT_THAT(last_event(), HasSubstr("it was in 1 part until now"));
+  EXPECT_STATUS(ask(1), kFailedPrecondition, "ask again in some seconds");
+  Pass();
+  EXPECT_FALSE(table().has_beside());
+  ASSERT_TRUE(ask(3).ok());
+  EXPECT_THAT(last_event(), HasSubstr("until servers have room for 3 parts besides, 1 more, it "
+                                      "stays in 2 parts"));
+  // Changed again, and back.
+  EXPECT_EQ(ask(1)->beside().servers_size(), 1);
+  EXPECT_FALSE(ask(2)->has_beside());
 }
 
 TEST_F(VersionStory, TheNumbersOfAVocabularyAreServedUnrounded) {
@@ -359,7 +409,64 @@ TEST_F(VersionStory, EachModelHasACurrentVersion) {
   EXPECT_EQ(Current(), "-");
 }
 
-TEST_F(VersionStory, ATableBelongsToOneModel) {
+TEST_F(VersionStory, ATableMayBelongToSeveralModels) {
+  const auto share = [&](const std::string& name, const std::vector<std::string>& tables,
+                         bool take_over = false) {
+    return Publish(name, tables, false, "shop", take_over, /*share=*/true);
+  };
+  ASSERT_TRUE(Serve({"other"}).ok());
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  EXPECT_STATUS(Publish("s1", {"item", "other"}, true, "shop"), kFailedPrecondition, "--share");
+  EXPECT_STATUS(share("s1", {"item"}, /*take_over=*/true), kInvalidArgument, "share and take_over");
+  ASSERT_TRUE(share("s1", {"item", "other"}).ok());
+  Pass();
+  EXPECT_EQ(Current(), "v1");
+  EXPECT_EQ(Current("shop"), "s1");
+  // Each is published and rolled back by itself from then on, and keeps its tables.
+  EXPECT_STATUS(Publish("v2"), kInvalidArgument, "default, shop");
+  ASSERT_TRUE(Publish("v2", {"user", "item"}, false, "default").ok());
+  ASSERT_TRUE(Publish("s2", {"item", "other"}, false, "shop").ok());
+  Pass();
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::ROLL_BACK, "", "shop").ok());
+  Pass();
+  EXPECT_EQ(Current(), "v2");
+  EXPECT_EQ(Current("shop"), "s1");
+  for (const auto& [number, version] : rig_.core->state().versions()) {
+    EXPECT_EQ(version.tables_size(), 2) << version.name();
+  }
+  // The table's copies have the versions of both.
+  EXPECT_THAT(Kept(), ElementsAre("v1", "s1", "v2", "s2"));
+  EXPECT_EQ(orders_["r0"].current_size(), 2);
+  // A third one takes it from both, and a model that loses a table goes on with the others.
+  ASSERT_TRUE(Publish("w1", {"item"}, false, "web", /*take_over=*/true).ok());
+  Pass();
+  for (const auto& [number, version] : rig_.core->state().versions()) {
+    EXPECT_EQ(version.tables_size(), 1) << version.name();
+  }
+  EXPECT_EQ(Current("shop"), "s1");
+}
+
+TEST_F(VersionStory, ASharedTableIsTakenOnce) {
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  ASSERT_TRUE(Publish("s1", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  ASSERT_TRUE(Publish("v2", {"user", "item"}, false, "default", /*take_over=*/true).ok());
+  Pass();
+  EXPECT_EQ(Current("shop"), "-") << "it had no other table";
+  ASSERT_TRUE(Publish("v3").ok());
+  ASSERT_TRUE(Publish("s2", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  for (const char* const name : {"v2", "v1"}) {
+    ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, name).ok());
+    Pass();
+    EXPECT_EQ(Current(), name);
+    EXPECT_EQ(Current("shop"), "s2");
+  }
+}
+
+TEST_F(VersionStory, ATableBelongsToOneModelUnlessItIsShared) {
   ASSERT_TRUE(Publish("v1").ok());
   ASSERT_TRUE(Publish("v2").ok());
   Pass();
@@ -390,6 +497,36 @@ TEST_F(VersionStory, ATableBelongsToOneModel) {
   EXPECT_EQ(Current(), "v5");
   EXPECT_EQ(rig_.core->state().version_choices().size(), 1u);
   EXPECT_EQ(Publish("v6")->version().model(), "default");
+}
+
+TEST(NarrowCurrentTest, ALookupGetsOneModelOrMustNameIt) {
+  const auto version = [](const std::string& model, const std::vector<uint32_t>& tables) {
+    v1::ServedVersion one;
+    one.set_model(model);
+    one.mutable_tables()->Assign(tables.begin(), tables.end());
+    return one;
+  };
+  const v1::ServedVersion ads = version("ads", {1, 2}), shop = version("shop", {2, 3});
+  const auto narrow = [&](const std::string& model, uint32_t table,
+                          const std::vector<uint32_t>& tables) -> std::string {
+    std::vector<const v1::ServedVersion*> current = {&ads, &shop};
+    const absl::Status status = NarrowCurrent(model, table, "t", tables, &current);
+    if (!status.ok()) return std::string(status.message());
+    return current.empty() ? "none" : current[0]->model();
+  };
+  EXPECT_EQ(narrow("", 1, {1}), "ads");
+  EXPECT_EQ(narrow("", 2, {1, 2}), "ads");
+  EXPECT_EQ(narrow("", 2, {3, 2}), "shop");
+  EXPECT_EQ(narrow("shop", 2, {1, 2}), "shop");
+  EXPECT_EQ(narrow("shop", 1, {1, 2}), "none");
+  EXPECT_EQ(narrow("", 4, {4}), "none");
+  EXPECT_EQ(narrow("x", 2, {2}), "none");
+  EXPECT_THAT(narrow("", 2, {2}), HasSubstr("the models ads, shop: name one, as \"current/ads\""));
+  EXPECT_THAT(narrow("", 2, {1, 2, 3}), HasSubstr("name one"));
+  EXPECT_EQ(ModelOfCurrent("current"), "");
+  EXPECT_EQ(ModelOfCurrent("current/shop"), "shop");
+  EXPECT_EQ(ModelOfCurrent("currently"), std::nullopt);
+  EXPECT_EQ(ModelOfCurrent("v1"), std::nullopt);
 }
 
 TEST_F(VersionStory, AModelWhoseTablesAreNotServedCanEnd) {

@@ -50,9 +50,15 @@ struct Case {
   Durability durability;
 };
 
+// No tick of the host is in a shard when the test expects that nothing is, nor lets the log write.
+const Clock* StandingClock() {
+  static const ManualClock clock;
+  return &clock;
+}
+
 class AtOnceTest : public testing::TestWithParam<Case> {
  protected:
-  AtOnceTest() {
+  explicit AtOnceTest(const Clock* clock = Clock::Real()) {
     for (const TableId id : {1, 2}) {
       TableSpec table = TestTable(id, absl::StrCat("t", id), kRows, kDim, GetParam().optimizer);
       table.durability = GetParam().durability;
@@ -64,6 +70,7 @@ class AtOnceTest : public testing::TestWithParam<Case> {
     options.host_bytes = 64ull << 20;
     options.change_memory = std::make_shared<ChangeMemory>(1 << 20);
     server_ = std::make_unique<TestServer>(options, tables_, kShards);
+    server_->UseClock(clock);
     server_->Start();
   }
 
@@ -177,7 +184,10 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, AtOnceTest,
                                          Case{OptimizerKind::kAdam, Durability::kCheckpoint},
                                          Case{OptimizerKind::kAdam, Durability::kLog}));
 
-class GateTest : public AtOnceTest {};
+class GateTest : public AtOnceTest {
+ protected:
+  GateTest() : AtOnceTest(StandingClock()) {}
+};
 
 // A push that the gate admits, and what shuts it.
 TEST_P(GateTest, WhatHindersAPushShutsTheGate) {
@@ -241,7 +251,7 @@ INSTANTIATE_TEST_SUITE_P(Sgd, GateTest,
 // Pushes to a shard with a log. The log has been given them, and writes when the test commits.
 class PutOffTest : public AtOnceTest {
  protected:
-  PutOffTest() {
+  PutOffTest() : AtOnceTest(StandingClock()) {
     Give();  // it opens the session, and makes the row
     Commit();
     EXPECT_TRUE(newest()->done.HasBeenNotified());

@@ -76,7 +76,7 @@ void TestServer::Open() {
 }
 
 absl::Status TestServer::TryOpen() {
-  auto opened = ShardHost::Open(options_, Clock::Real());
+  auto opened = ShardHost::Open(options_, clock_);
   HOTBED_RETURN_IF_ERROR(opened.status());
   host_ = *std::move(opened);
   HOTBED_CHECK(host_->SetIdentity({1, "test"}).ok());

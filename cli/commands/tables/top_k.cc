@@ -244,7 +244,8 @@ void AddTopKCommand(CLI::App* root, CommandContext* context) {
       "--served", flags->served,
       "Search a copy for inference ('hotbed serve') and not the servers that trainers use");
   app->add_option("--version", flags->version,
-                  "With --served: current, or the name of a version; otherwise the newest rows");
+                  "With --served: current, current/MODEL, or the name of a version; otherwise the "
+                  "newest rows");
   context->Runs(app, [context, flags] { return SearchTopK(*context, *flags); });
 }
 

@@ -87,7 +87,9 @@ struct ServingLookupOptions {
   // which ones they are.
   bool partial = false;
   // Empty or "latest": the newest rows of each table. "current": of each table the current version
-  // of its model ('hotbed publish'), one per model for the whole call. Else the name of a version.
+  // of its model ('hotbed publish'), one per model for the whole call; "current/MODEL": of that
+  // model, which a call has to name where a table belongs to several and no one of them has all
+  // tables of the call. Else the name of a version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
@@ -96,7 +98,7 @@ struct ServingLookupOptions {
 };
 
 // Where a serving server has found a row.
-enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2 };
+enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2, kDevice = 3 };
 
 struct ServingRows {
   // With `partial` alone it may be another than OK: why there is no answer for this table. Then

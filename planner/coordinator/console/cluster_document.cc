@@ -300,7 +300,10 @@ Json ServedTablesOf(const v1::ServingMap& served) {
         {{"id", table.table()},
          {"name", served.specs(i).name()},
          {"format", absl::AsciiStrToLower(absl::StripPrefix(format, "SERVED_"))},
-         {"parts", std::max<uint32_t>(table.parts(), 1)},
+         {"parts", ServedPartsOf(table)},
+         {"parts_to_follow", table.has_beside() && !table.beside().leaves()
+                                 ? Json(ServedPartsOf(BesideOf(table)))
+                                 : Json()},
          {"copies_wanted", table.replicas()},
          {"copies_min", table.replicas_max() == 0 ? table.replicas() : table.replicas_min()},
          {"copies_max", std::max(table.replicas_max(), table.replicas())},

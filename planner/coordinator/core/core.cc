@@ -36,7 +36,8 @@ Core::Core(CoreOptions options)
       busy_shards_(options_.split_above_rows_per_s),
       serving_({.alive_ns = options_.lease_ttl_ms * 1000000,
                 .away_ns = options_.refill_wait_ms * 1000000,
-                .demand = options_.copy_demand}),
+                .demand = options_.copy_demand,
+                .join_after_ns = options_.parts_join_after_ms * 1'000'000}),
       trainers_(options_.trainers) {
   AskToLoad();
 }

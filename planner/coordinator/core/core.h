@@ -60,6 +60,7 @@ struct CoreOptions {
   int64_t lease_ttl_ms = 3000;
   int64_t heartbeat_interval_ms = 500;
   CopyDemand::Options copy_demand;
+  int64_t parts_join_after_ms = 600'000;
   int64_t refill_wait_ms = 10000;  // time for a lost server to come back before it is replaced
   size_t pending_max = 8192;       // waiting requests; further ones fail with ResourceExhausted
   // A shard of a hashed table above so many bytes is cut in two; 0: none is.

@@ -34,6 +34,42 @@ std::string PlaceText(const v1::ServedTable& table) {
   return absl::StrCat(table.parts(), " parts on ", absl::StrJoin(places, ", "));
 }
 
+std::string PartsText(uint32_t parts) {
+  return parts == 1 ? "1 part" : absl::StrCat(parts, " parts");
+}
+
+// Names the cut that is to follow; empty: there is none.
+std::string ComingText(const v1::ServedTable& table) {
+  if (!table.has_beside() || table.beside().leaves()) return "";
+  const v1::ServedTable cut = BesideOf(table);
+  std::set<uint32_t> placed;
+  for (int i = 0; i < cut.servers_size(); ++i) placed.insert(ServedPartAt(cut, i).part);
+  const std::string parts = PartsText(ServedPartsOf(cut));
+  if (placed.size() < ServedPartsOf(cut)) {
+    return absl::StrCat("; until servers have room for ", parts, " besides, ",
+                        ServedPartsOf(cut) - placed.size(), " more, it stays in ",
+                        PartsText(ServedPartsOf(table)));
+  }
+  return absl::StrCat("; ", parts, " are loaded by ", absl::StrJoin(cut.servers(), ", "),
+                      ", and answer when all are ready");
+}
+
+// Why a table is in other parts than `had`, or is not; empty: there is nothing to say.
+std::string CutText(const v1::ServedTable& had, const v1::ServedTable& table) {
+  const bool came = had.has_beside() && !had.beside().leaves();
+  if (ServedPartsOf(had) != ServedPartsOf(table)) {
+    return came && ServedPartsOf(BesideOf(had)) == ServedPartsOf(table) && table.beside().leaves()
+               ? absl::StrCat("; it was in ", PartsText(ServedPartsOf(had)), " until now")
+               : absl::StrCat("; ", PartsText(ServedPartsOf(had)),
+                              " did not fit, and there is no room for both: it is not answered "
+                              "until the new ones are loaded");
+  }
+  if (came && !table.has_beside()) {
+    return absl::StrCat("; ", PartsText(ServedPartsOf(BesideOf(had))), " do not fit");
+  }
+  return ComingText(table);
+}
+
 // Why a hot table has another number of copies than `had`; empty where that was beyond its limits.
 std::string DemandText(const OperationContext& context, const v1::ServedTable& had,
                        const v1::ServedTable& table) {
@@ -135,12 +171,7 @@ class ServeTables {
           absl::StrCat("parts is ", request_.parts(), " for table ", spec.name(),
                        ", allowed: 0 (as many as it has, or as memory demands)..", parts_max));
     }
-    if (request_.parts() != 0 && request_.parts() != std::max<uint32_t>(table.parts(), 1)) {
-      // Copies of another cut have other rows.
-      table.set_parts(request_.parts());
-      table.clear_servers();
-      table.clear_server_parts();
-    }
+    HOTBED_RETURN_IF_ERROR(SetParts(spec.name(), &table));
     table.set_table(spec.id());
     table.set_format(request_.format());
     SetReplicas(&table);
@@ -150,6 +181,26 @@ class ServeTables {
     table = placed;
     *reply_.add_tables() = table;
     txn->Put(keys::Served(spec.id()), table.SerializeAsString());
+    return absl::OkStatus();
+  }
+
+  // The parts that a table has stay until the others are loaded.
+  absl::Status SetParts(const std::string& name, v1::ServedTable* table) const {
+    const uint32_t parts = request_.parts();
+    if (parts == 0) return absl::OkStatus();
+    if (table->beside().leaves()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table ", name, " was cut into ", PartsText(ServedPartsOf(*table)),
+          " a moment ago, and its former parts are still there: ask again in some seconds"));
+    }
+    table->set_parts_min(parts);
+    if (table->servers().empty()) table->set_parts(parts);
+    if (parts == ServedPartsOf(*table)) {
+      table->clear_beside();
+    } else if (!table->has_beside() || ServedPartsOf(BesideOf(*table)) != parts) {
+      table->clear_beside();
+      table->mutable_beside()->set_parts(parts);
+    }
     return absl::OkStatus();
   }
 
@@ -178,7 +229,8 @@ class ServeTables {
     std::vector<std::string> parts;
     for (int i = 0; i < request_.tables_size(); ++i) {
       parts.push_back(request_.action() == v1::ServeTablesRequest::ADD
-                          ? absl::StrCat(request_.tables(i), " on ", PlaceText(reply_.tables(i)))
+                          ? absl::StrCat(request_.tables(i), " on ", PlaceText(reply_.tables(i)),
+                                         ComingText(reply_.tables(i)))
                           : request_.tables(i));
     }
     return absl::StrCat(
@@ -211,7 +263,15 @@ Operation MakePlaceServing(const OperationContext& context) {
         continue;
       }
       txn.Put(keys::Served(table.table()), table.SerializeAsString());
-      const std::string why = DemandText(context, state.served().at(table.table()), table);
+      const v1::ServedTable& had = state.served().at(table.table());
+      v1::ServedTable without_former = had;
+      without_former.clear_beside();
+      // Nobody is interested in when the former parts have gone.
+      if (had.beside().leaves() &&
+          without_former.SerializeAsString() == table.SerializeAsString()) {
+        continue;
+      }
+      const std::string why = absl::StrCat(CutText(had, table), DemandText(context, had, table));
       events.Add("serving",
                  absl::StrCat(state.tables().at(table.table()).name(), " is served by ",
                               PlaceText(table), why),

@@ -85,6 +85,7 @@ class PublishVersion {
     version.set_name(request_.name());
     version.set_folder(request_.folder());
     version.set_at_step(request_.at_step());
+    version.set_shares(!request_.take_over());
     version.set_published_unix_ms(static_cast<int64_t>(context_.unix_ms));
     v1::VersionChoice& choice = choices[version.model()];
     choice.set_model(version.model());
@@ -92,6 +93,7 @@ class PublishVersion {
     Next done = Done(version, choice);
     if (request_.dry_run()) return done;
     ServedVersions versions = state.versions();
+    if (request_.share()) ShareAll(version, &versions);
     versions[version.number()] = version;
     ForgetOld(choices, &versions);
     PutChanges(state, versions, choices, &txn);
@@ -129,6 +131,10 @@ class PublishVersion {
     if (static_cast<int>(names.size()) != request_.tables_size()) {
       return absl::InvalidArgumentError("a table is named twice");
     }
+    if (request_.share() && request_.take_over()) {
+      return absl::InvalidArgumentError(
+          "share and take_over are both set: other models keep the tables, or lose them");
+    }
     return absl::OkStatus();
   }
 
@@ -158,15 +164,15 @@ class PublishVersion {
     if (model.empty()) {
       std::set<std::string> models;
       for (const auto& [number, other] : state.versions()) {
-        const auto has = [&other = other](uint32_t table) { return HasTable(other, table); };
+        const auto has = [&other = other](uint32_t table) { return HasServedTable(other, table); };
         if (std::any_of(version.tables().begin(), version.tables().end(), has)) {
           models.insert(other.model());
         }
       }
       if (models.size() > 1) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the tables belong to the models ", absl::StrJoin(models, ", "),
-                         ": name one by --model, and publish their tables apart"));
+        return absl::InvalidArgumentError(absl::StrCat("the tables belong to the models ",
+                                                       absl::StrJoin(models, ", "),
+                                                       ": name one by --model"));
       }
       model = models.empty() ? keys::kDefaultModel : *models.begin();
     }
@@ -180,20 +186,21 @@ class PublishVersion {
     return model;
   }
 
-  // Two models would disagree about the current version of a table.
+  // Readers who do not name a model would have to, once a table belongs to two.
   absl::Status CheckTaken(const ClusterState& state, const v1::ServedVersion& version) const {
-    if (request_.take_over()) return absl::OkStatus();
+    if (request_.take_over() || request_.share()) return absl::OkStatus();
     const v1::ServedVersion* const current =
         CurrentOf(state.versions(), state.version_choices(), version.model());
     for (int i = 0; i < version.tables_size(); ++i) {
       const uint32_t table = version.tables(i);
-      if (current != nullptr && HasTable(*current, table)) continue;
+      if (current != nullptr && HasServedTable(*current, table)) continue;
       for (const auto& [number, other] : state.versions()) {
-        if (other.model() == version.model() || !HasTable(other, table)) continue;
-        return absl::FailedPreconditionError(
-            absl::StrCat("table ", request_.tables(i), " belongs to model ", other.model(),
-                         " (version ", other.name(), "), not to ", version.model(),
-                         ": --model=", other.model(), ", or take it from there by --take-over"));
+        if (other.model() == version.model() || !HasServedTable(other, table)) continue;
+        return absl::FailedPreconditionError(absl::StrCat(
+            "table ", request_.tables(i), " belongs to model ", other.model(), " (version ",
+            other.name(), "), not to ", version.model(), ": --model=", other.model(),
+            ", or let it belong to both by --share, or take it from there by "
+            "--take-over"));
       }
     }
     return absl::OkStatus();
@@ -207,7 +214,7 @@ class PublishVersion {
     for (const uint32_t table : current->tables()) {
       const auto spec = state.tables().find(table);
       if (spec == state.tables().end() || !state.served().contains(table) ||
-          HasTable(version, table)) {
+          HasServedTable(version, table)) {
         continue;
       }
       const std::string& name = spec->second.name();
@@ -219,6 +226,16 @@ class PublishVersion {
                        name, "'), or publish as another --model"));
     }
     return absl::OkStatus();
+  }
+
+  // Versions that have its tables do not take them when they are rolled back to.
+  static void ShareAll(const v1::ServedVersion& version, ServedVersions* versions) {
+    for (auto& [number, other] : *versions) {
+      const bool common =
+          std::any_of(version.tables().begin(), version.tables().end(),
+                      [&other = other](uint32_t table) { return HasServedTable(other, table); });
+      if (common) other.set_shares(true);
+    }
   }
 
   static void ForgetOld(const VersionChoices& choices, ServedVersions* versions) {
@@ -413,8 +430,11 @@ Operation MakeFlipVersion(const OperationContext& context) {
     const v1::ServedVersion version = *due;
     ServedVersions versions = state.versions();
     VersionChoices choices = state.version_choices();
-    TakeTablesFromOthers(
-        version, CurrentOf(state.versions(), state.version_choices(), version.model()), &versions);
+    // Once: it may be rolled back to when others share its tables.
+    if (!version.shares()) {
+      TakeTablesFromOthers(version, &versions);
+      versions.at(version.number()).set_shares(true);
+    }
     v1::VersionChoice& choice = choices.at(version.model());
     choice.set_before(choice.current());
     choice.set_current(version.number());

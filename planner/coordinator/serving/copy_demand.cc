@@ -14,9 +14,10 @@ constexpr double kCalmShare = 0.7;
 }  // namespace
 
 void CopyRates::Note(int64_t now_ns, int64_t average_ns, const v1::ServingReport& report) {
-  absl::btree_map<std::pair<TableId, uint32_t>, Rate> next;
+  absl::btree_map<Key, Rate> next;
   for (const v1::ReplicaReport& replica : report.replicas()) {
-    const std::pair<TableId, uint32_t> key(replica.table(), replica.part());
+    const ServedPart part = ServedPartOf(replica);
+    const Key key(replica.table(), part.part, part.parts);
     const uint64_t total = replica.lookup_rows_total();
     Rate rate = {.rows_total = total, .since_ns = now_ns};
     const auto known = rates_.find(key);
@@ -38,8 +39,8 @@ void CopyRates::Note(int64_t now_ns, int64_t average_ns, const v1::ServingReport
   run_ = report.run();
 }
 
-double CopyRates::RowsPerS(TableId table, uint32_t part) const {
-  const auto rate = rates_.find({table, part});
+double CopyRates::RowsPerS(TableId table, const ServedPart& part) const {
+  const auto rate = rates_.find({table, part.part, part.parts});
   return rate == rates_.end() ? 0 : rate->second.rows_per_s;
 }
 

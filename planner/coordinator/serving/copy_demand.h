@@ -6,10 +6,12 @@
 #define HOTBED_PLANNER_COORDINATOR_SERVING_COPY_DEMAND_H_
 
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/btree_map.h"
 #include "common/ids.h"
+#include "proto/served_part.h"
 #include "proto/serving.pb.h"
 
 namespace hotbed {
@@ -20,7 +22,7 @@ class CopyRates {
   // Averages over `average_ns`. Copies that the report does not name are forgotten; one whose
   // counter is less than before, or of another process, has begun again.
   void Note(int64_t now_ns, int64_t average_ns, const v1::ServingReport& report);
-  double RowsPerS(TableId table, uint32_t part) const;
+  double RowsPerS(TableId table, const ServedPart& part) const;
 
  private:
   struct Rate {
@@ -29,7 +31,8 @@ class CopyRates {
     double rows_per_s = 0;
   };
   uint64_t run_ = 0;
-  absl::btree_map<std::pair<TableId, uint32_t>, Rate> rates_;
+  using Key = std::tuple<TableId, uint32_t, uint32_t>;  // a part of how many
+  absl::btree_map<Key, Rate> rates_;
 };
 
 class CopyDemand {

@@ -118,7 +118,10 @@ std::vector<Op> OpsToAdopt(const v1::ServingRecords& records,
   for (const v1::ServedTable& table : records.tables()) {
     const auto spec = tables.find(table.table());
     if (spec == tables.end() || !MayBeServed(table, spec->second)) continue;
-    put(keys::Served(table.table()), table.SerializeAsString());
+    // Servers begin with another cut again.
+    v1::ServedTable adopted = table;
+    adopted.clear_beside();
+    put(keys::Served(table.table()), adopted.SerializeAsString());
   }
   ServedVersions versions;
   for (const v1::ServedVersion& version : records.versions()) {

@@ -71,11 +71,6 @@ std::vector<std::string> ModelsOf(const ServedVersions& versions) {
   return {models.begin(), models.end()};
 }
 
-bool HasTable(const v1::ServedVersion& version, uint32_t table) {
-  return std::find(version.tables().begin(), version.tables().end(), table) !=
-         version.tables().end();
-}
-
 const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const VersionChoices& choices,
                                    const std::string& model) {
   const auto choice = choices.find(model);
@@ -84,11 +79,8 @@ const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const Version
   return current == versions.end() ? nullptr : &current->second;
 }
 
-void TakeTablesFromOthers(const v1::ServedVersion& version, const v1::ServedVersion* before,
-                          ServedVersions* versions) {
-  const auto taken = [&](uint32_t table) {
-    return HasTable(version, table) && (before == nullptr || !HasTable(*before, table));
-  };
+void TakeTablesFromOthers(const v1::ServedVersion& version, ServedVersions* versions) {
+  const auto taken = [&](uint32_t table) { return HasServedTable(version, table); };
   for (auto at = versions->begin(); at != versions->end();) {
     v1::ServedVersion& other = at->second;
     if (other.model() == version.model()) {
@@ -139,7 +131,10 @@ void AddVersions(const ServedVersions& versions, const VersionChoices& choices,
     const v1::ServedVersion& version = versions.at(number);
     const bool has_table =
         std::any_of(orders->tables().begin(), orders->tables().end(),
-                    [&](const auto& table) { return HasTable(version, table.table()); });
+                    [&](const auto& table) { return HasServedTable(version, table.table()); }) ||
+        std::any_of(orders->beside().begin(), orders->beside().end(), [&](const auto& copy) {
+          return HasServedTable(version, copy.table().table());
+        });
     if (!has_table) continue;
     *orders->add_versions() = version;
     if (&version == CurrentOf(versions, choices, version.model())) orders->add_current(number);

@@ -65,6 +65,9 @@ void ServingServers::Begin(int64_t now_ns) {
   for (auto& [name, server] : servers_) server.heard_ns = now_ns;
   demand_.Begin();
   wanted_.clear();
+  left_since_ns_.clear();
+  may_join_since_ns_.clear();
+  look_for_joins_ns_ = 0;
 }
 
 absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& report) {
@@ -161,7 +164,9 @@ bool ServingServers::Away(int64_t now_ns, const std::string& name) const {
 
 std::string ServingServers::FeederOf(int64_t now_ns, const v1::ServedTable& table,
                                      const ServedPart& part) const {
-  std::string hopeful;
+  std::string hopeful, best;
+  Crowds crowds = CrowdsOf(now_ns, table, part.part);
+  int best_crowd = -1;
   for (int i = 0; i < table.servers_size(); ++i) {
     const std::string& name = table.servers(i);
     if (ServedPartAt(table, i) != part || !Alive(now_ns, name) ||
@@ -169,11 +174,39 @@ std::string ServingServers::FeederOf(int64_t now_ns, const v1::ServedTable& tabl
       continue;
     }
     const v1::ReplicaReport* const replica = FindReplica(name, table.table(), part);
-    if (replica != nullptr && replica->ready() && replica->format() == table.format()) return name;
+    if (replica != nullptr && Follows(now_ns, name, *replica) &&
+        replica->format() == table.format()) {
+      // Those of other domains read across.
+      const int crowd = crowds[DomainOf(name)];
+      if (crowd > best_crowd) {
+        best = name;
+        best_crowd = crowd;
+      }
+      continue;
+    }
     const bool too_small = replica != nullptr && replica->full_bytes() != 0;
     if (hopeful.empty() && !too_small) hopeful = name;
   }
-  return hopeful;
+  return best.empty() ? hopeful : best;
+}
+
+bool ServingServers::Follows(int64_t now_ns, const std::string& name,
+                             const v1::ReplicaReport& replica) const {
+  return replica.ready() && replica.full_bytes() == 0 && Alive(now_ns, name) &&
+         !servers_.at(name).report.stopping();
+}
+
+// Whether no other copy of the part follows.
+bool ServingServers::IsAlone(int64_t now_ns, const v1::ServedTable& table,
+                             const std::string& name) const {
+  const ServedPart part = *ServedPartOn(table, name);
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& other = table.servers(i);
+    if (other == name || ServedPartAt(table, i) != part) continue;
+    const v1::ReplicaReport* const replica = FindReplica(other, table.table(), part);
+    if (replica != nullptr && Follows(now_ns, other, *replica)) return false;
+  }
+  return true;
 }
 
 v1::ServingOrders ServingServers::OrdersFor(int64_t now_ns, const std::string& name,
@@ -183,12 +216,25 @@ v1::ServingOrders ServingServers::OrdersFor(int64_t now_ns, const std::string& n
   orders.set_report_interval_ms(options_.report_interval_ms);
   for (const auto& [id, table] : tables) {
     const auto spec = specs.find(id);
-    if (spec == specs.end() || !HasCopy(table, name)) continue;
+    if (spec == specs.end()) continue;
+    const auto feeder = [&](const v1::ServedTable& cut) -> std::string {
+      const std::string server = FeederOf(now_ns, cut, *ServedPartOn(cut, name));
+      return server.empty() || server == name ? "" : servers_.at(server).report.address();
+    };
+    const v1::ServedTable cut = table.has_beside() ? BesideOf(table) : v1::ServedTable();
+    if (HasCopy(cut, name)) {
+      v1::OrderedCopy& copy = *orders.add_beside();
+      *copy.mutable_table() = cut;
+      *copy.mutable_spec() = spec->second;
+      copy.set_feeder(feeder(cut));
+    }
+    // Readers with an old map still ask for copies that may have been too small.
+    if (table.beside().leaves()) orders.add_alone(id);
+    if (!HasCopy(table, name)) continue;
     *orders.add_tables() = table;
     *orders.add_specs() = spec->second;
-    const std::string feeder = FeederOf(now_ns, table, *ServedPartOn(table, name));
-    const bool follows = !feeder.empty() && feeder != name;
-    orders.add_feeders(follows ? servers_.at(feeder).report.address() : "");
+    orders.add_feeders(feeder(table));
+    if (IsAlone(now_ns, table, name) && !table.beside().leaves()) orders.add_alone(id);
   }
   return orders;
 }
@@ -221,7 +267,7 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_silent_ms(static_cast<uint64_t>((now_ns - server.heard_ns) / kMsNs));
     *info.mutable_replicas() = server.report.replicas();
     for (v1::ReplicaReport& replica : *info.mutable_replicas()) {
-      const double rows_per_s = server.rates.RowsPerS(replica.table(), replica.part());
+      const double rows_per_s = server.rates.RowsPerS(replica.table(), ServedPartOf(replica));
       replica.set_lookup_rows_per_s(static_cast<uint64_t>(std::llround(rows_per_s)));
     }
   }
@@ -248,36 +294,41 @@ uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTabl
 // What it has, and what it is still to get.
 uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables& tables) const {
   uint64_t bytes = 0;
-  for (const auto& [id, table] : tables) {
-    const std::optional<ServedPart> part = ServedPartOn(table, name);
-    if (!part.has_value()) continue;
-    const v1::ReplicaReport* const replica = FindReplica(name, id, *part);
+  const auto add = [&](const v1::ServedTable& cut) {
+    const std::optional<ServedPart> part = ServedPartOn(cut, name);
+    if (!part.has_value()) return;
+    const v1::ReplicaReport* const replica = FindReplica(name, cut.table(), *part);
     const uint64_t there =
         replica != nullptr && replica->ready() ? replica->bytes() + VersionBytes(*replica) : 0;
     v1::TableSpec hashed;  // without declared rows
     hashed.set_hashed(true);
-    bytes += there != 0 ? there : BytesOf(hashed, table) / part->parts;
+    bytes += there != 0 ? there : BytesOf(hashed, cut) / part->parts;
+  };
+  for (const auto& [id, table] : tables) {
+    add(table);
+    if (table.has_beside()) add(BesideOf(table));
   }
   return bytes;
 }
 
 std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tables,
                                         const v1::TableSpec& spec, const v1::ServedTable& table,
-                                        uint32_t part, bool beyond_memory) const {
+                                        uint32_t part, Room room) const {
   const uint64_t wanted = BytesOf(spec, table) / std::max<uint32_t>(table.parts(), 1);
+  const uint64_t growth = room == Room::kAmple ? wanted / 4 : 0;
   std::string best;
   std::pair<int64_t, double> best_rank;
   for (const auto& [name, server] : servers_) {
     if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
     const uint64_t filled = FilledBytes(name, tables) + wanted;
-    const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
-    if (beyond_memory ? !server.report.has_disk() : filled > room) continue;
+    const uint64_t bytes_max = std::max<uint64_t>(server.report.bytes_max(), 1);
+    if (room == Room::kDisk ? !server.report.has_disk() : filled + growth > bytes_max) continue;
     // Equally full ones: the one with fewer tables.
     const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
       return HasCopy(one.second, name);
     });
-    const double share =
-        static_cast<double>(filled) / static_cast<double>(room) + static_cast<double>(has) * 1e-6;
+    const double share = static_cast<double>(filled) / static_cast<double>(bytes_max) +
+                         static_cast<double>(has) * 1e-6;
     int64_t there = 0;  // of the part's servers
     for (int i = 0; i < table.servers_size(); ++i) {
       const std::string& other = table.servers(i);
@@ -295,13 +346,13 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
 }
 
 void ServingServers::Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                          v1::ServedTable* table, bool beyond_memory) const {
+                          v1::ServedTable* table, Room room) const {
   const uint32_t parts = std::max<uint32_t>(table->parts(), 1);
   // A first copy of each part comes before the second of any.
   for (uint32_t copies = 1; copies <= table->replicas(); ++copies) {
     for (uint32_t part = 0; part < parts; ++part) {
       if (CopiesOf(*table, part) >= copies) continue;
-      const std::string server = LeastFilled(now_ns, tables, spec, *table, part, beyond_memory);
+      const std::string server = LeastFilled(now_ns, tables, spec, *table, part, room);
       if (server.empty()) continue;
       table->add_servers(server);
       table->add_server_parts(part);
@@ -330,10 +381,7 @@ bool ServingServers::CanStandIn(int64_t now_ns, const std::string& name,
                                 const v1::ReplicaReport& leaving) const {
   const ServedPart part = ServedPartOf(leaving);
   const v1::ReplicaReport* const replica = FindReplica(name, leaving.table(), part);
-  if (replica == nullptr || !replica->ready() || !Alive(now_ns, name) ||
-      servers_.at(name).report.stopping()) {
-    return false;
-  }
+  if (replica == nullptr || !Follows(now_ns, name, *replica)) return false;
   return std::all_of(
       leaving.versions().begin(), leaving.versions().end(), [&](const v1::VersionReport& version) {
         return !version.held() || Holds(name, leaving.table(), part, version.number());
@@ -390,40 +438,10 @@ void ServingServers::Spread(int64_t now_ns, const ServedTables& tables, const v1
       largest = std::max(largest, crowds[DomainOf(name)]);
     }
     if (!all_ready || largest < 2) continue;
-    const std::string server =
-        LeastFilled(now_ns, tables, spec, *table, part, /*beyond_memory=*/false);
+    const std::string server = LeastFilled(now_ns, tables, spec, *table, part, Room::kEnough);
     if (DomainOf(server).empty() || crowds[DomainOf(server)] + 2 > largest) continue;
     table->add_servers(server);
     table->add_server_parts(part);
-  }
-}
-
-// A copy that loads, or whose server may come back, is waited for.
-bool ServingServers::IsStuck(const v1::ServedTable& table) const {
-  std::set<uint32_t> hopeful;
-  for (int i = 0; i < table.servers_size(); ++i) {
-    const ServedPart part = ServedPartAt(table, i);
-    const v1::ReplicaReport* const replica = FindReplica(table.servers(i), table.table(), part);
-    if (replica == nullptr || replica->full_bytes() == 0) hopeful.insert(part.part);
-  }
-  return hopeful.size() < std::max<uint32_t>(table.parts(), 1);
-}
-
-void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
-                                const v1::TableSpec& spec, v1::ServedTable* table) const {
-  const uint64_t parts_max =
-      std::min<uint64_t>({kServedPartsMax, ServedPlaces::Of(spec).places, servers_.size()});
-  ServedTables others = tables;
-  others.erase(table->table());
-  for (uint32_t parts = std::max<uint32_t>(table->parts(), 1) + 1; parts <= parts_max; ++parts) {
-    v1::ServedTable cut = *table;
-    cut.set_parts(parts);
-    cut.clear_servers();
-    cut.clear_server_parts();
-    Fill(now_ns, others, spec, &cut);
-    if (IsStuck(cut)) continue;
-    *table = std::move(cut);
-    return;
   }
 }
 
@@ -431,9 +449,9 @@ double ServingServers::LookupRowsPerS(int64_t now_ns, const v1::ServedTable& tab
   std::vector<double> parts(std::max<uint32_t>(table.parts(), 1));
   for (int i = 0; i < table.servers_size(); ++i) {
     const std::string& name = table.servers(i);
-    const uint32_t part = ServedPartAt(table, i).part;
-    if (part >= parts.size() || !Alive(now_ns, name)) continue;
-    parts[part] += servers_.at(name).rates.RowsPerS(table.table(), part);
+    const ServedPart part = ServedPartAt(table, i);
+    if (part.part >= parts.size() || !Alive(now_ns, name)) continue;
+    parts[part.part] += servers_.at(name).rates.RowsPerS(table.table(), part);
   }
   return *std::max_element(parts.begin(), parts.end());
 }
@@ -443,14 +461,14 @@ CopyDemand::Load ServingServers::LoadOf(int64_t now_ns, const ServedTables& tabl
                                         const v1::ServedTable& table) const {
   CopyDemand::Load load = {.rows_per_s = LookupRowsPerS(now_ns, table)};
   // A place for another copy is looked for where one would be wanted: few tables are hot.
-  load.may_raise = table.replicas() < table.replicas_max() &&
+  load.may_raise = !table.has_beside() && table.replicas() < table.replicas_max() &&
                    load.rows_per_s > table.replicas() * options_.demand.rows_per_s_max;
-  load.may_lower = true;
+  load.may_lower = !table.has_beside();
   v1::ServedTable more = table;
   if (load.may_raise) {
     more.mutable_server_parts()->Resize(more.servers_size(), 0);
     more.set_replicas(table.replicas() + 1);
-    Fill(now_ns, tables, spec, &more);
+    Fill(now_ns, tables, spec, &more, Room::kEnough);
   }
   for (uint32_t part = 0; part < std::max<uint32_t>(table.parts(), 1); ++part) {
     uint32_t ready = 0;
@@ -484,13 +502,13 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
   for (int i = 0; i < table->servers_size(); ++i) {
     if (!Away(now_ns, table->servers(i))) continue;
     const std::string other =
-        LeastFilled(now_ns, tables, spec, *table, table->server_parts(i), /*beyond_memory=*/false);
+        LeastFilled(now_ns, tables, spec, *table, table->server_parts(i), Room::kEnough);
     if (!other.empty()) *table->mutable_servers(i) = other;
   }
-  Fill(now_ns, tables, spec, table);
-  Spread(now_ns, tables, spec, table);
-  if (IsStuck(*table)) CutFurther(now_ns, tables, spec, table);
-  Fill(now_ns, tables, spec, table, /*beyond_memory=*/true);
+  Fill(now_ns, tables, spec, table, Room::kEnough);
+  if (!table->has_beside()) Spread(now_ns, tables, spec, table);
+  Recut(now_ns, tables, spec, table);
+  Fill(now_ns, tables, spec, table, Room::kDisk);
   // As earlier releases have it.
   if (table->parts() <= 1) table->clear_server_parts();
   return table->SerializeAsString() != before;
@@ -501,6 +519,8 @@ bool ServingServers::NeedsPlacing(int64_t now_ns, const std::string& revision,
   std::string depends = absl::StrCat(revision, now_ns - began_ns_ >= options_.away_ns);
   wanted_.clear();
   demand_.KeepOnly(tables);
+  NoteCuts(now_ns, tables, specs);
+  depends += CutStates(now_ns, tables);
   for (const auto& [id, table] : tables) {
     const auto spec = specs.find(id);
     if (spec == specs.end() || table.replicas_max() == 0) continue;
@@ -550,7 +570,11 @@ std::vector<v1::ServedTable> ServingServers::Changes(int64_t now_ns, const Serve
       other_number = LoadOf(now_ns, after, spec->second, table).may_raise;
     }
     if (other_number) placed.set_replicas(wanted->second.second);
-    if (!Place(now_ns, after, spec->second, &placed) && !other_number) continue;
+    const auto joined =
+        JoinIsDue(now_ns, id) ? Joined(now_ns, after, spec->second, table) : std::nullopt;
+    if (joined.has_value()) SetBeside(*joined, /*leaves=*/false, &placed);
+    const bool other = other_number || joined.has_value();
+    if (!Place(now_ns, after, spec->second, &placed) && !other) continue;
     table = placed;
     changes.push_back(std::move(placed));
   }

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ class ServingServers {
     uint32_t report_interval_ms = 500;
     size_t servers_max = 1024;
     CopyDemand::Options demand;
+    int64_t leave_ns = 5'000'000'000;         // a cut stays so long for readers with an old map
+    int64_t join_after_ns = 600'000'000'000;  // that a table would have fitted fewer parts
   };
   explicit ServingServers(const Options& options) : options_(options), demand_(options.demand) {}
 
@@ -53,7 +56,8 @@ class ServingServers {
   // server takes one part of it, if it is alive and its memory suffices as far as is known. One in
   // a failure domain with few of the part's servers goes first, and among these the one whose
   // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
-  // as there are servers with room for; without such servers, those with a disk take it. Where a
+  // as there are servers with room for (Recut); without such servers, those with a disk take it.
+  // Where a
   // domain has two copies of a part more than another one with room, that one gets a further copy;
   // the crowded domain gives one up when the others that are ready suffice. False: nothing has
   // changed.
@@ -82,8 +86,9 @@ class ServingServers {
     int64_t heard_ns = 0;
   };
   bool Alive(int64_t now_ns, const std::string& name) const;
-  // The server whose copy the others of the part follow, as it follows the primaries: the first one
-  // that is alive and ready, or else the first one that may become so. Empty: none.
+  // The server whose copy the others of the part follow, as it follows the primaries: of those
+  // that are ready one in the failure domain with the most copies, or else the first one that may
+  // become ready. Empty: none.
   std::string FeederOf(int64_t now_ns, const v1::ServedTable& table, const ServedPart& part) const;
   const v1::ReplicaReport* FindReplica(const std::string& name, TableId table,
                                        const ServedPart& part) const;
@@ -92,6 +97,15 @@ class ServingServers {
   bool Away(int64_t now_ns, const std::string& name) const;
   std::string DomainOf(const std::string& name) const;  // empty: unknown
   // The copies of `part` per failure domain that is known, without those that are away.
+  // Parts of a table, or of another cut of it.
+  struct PartStates {
+    std::set<uint32_t> placed;    // a server has it
+    std::set<uint32_t> hopeful;   // on a server that is not too small for it, as far as is known
+    std::set<uint32_t> answered;  // a copy is ready, if it follows or not
+  };
+  // Which servers may take a copy: those whose memory suffices, or would suffice if it grew by a
+  // quarter, or those with a disk, whether or not it does.
+  enum class Room { kEnough, kAmple, kDisk };
   using Crowds = absl::btree_map<std::string, int>;
   Crowds CrowdsOf(int64_t now_ns, const v1::ServedTable& table, uint32_t part) const;
   // Whether the server answers for all that `leaving` does.
@@ -106,17 +120,35 @@ class ServingServers {
   uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
   uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;
   std::string LeastFilled(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                          const v1::ServedTable& table, uint32_t part, bool beyond_memory) const;
-  // `beyond_memory`: on servers with a disk, whether or not their memory suffices.
+                          const v1::ServedTable& table, uint32_t part, Room room) const;
   void Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-            v1::ServedTable* table, bool beyond_memory = false) const;
+            v1::ServedTable* table, Room room) const;
   CopyDemand::Load LoadOf(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
                           const v1::ServedTable& table) const;
-  // Whether no server will ever answer for some part, as things are.
+  // Whether the copy of `name` is ready, and has room for what it follows.
+  bool Follows(int64_t now_ns, const std::string& name, const v1::ReplicaReport& replica) const;
+  bool IsAlone(int64_t now_ns, const v1::ServedTable& table, const std::string& name) const;
+  PartStates StatesOf(int64_t now_ns, const v1::ServedTable& table) const;
+  // Whether no server will ever follow some part, as things are.
   bool IsStuck(const v1::ServedTable& table) const;
-  // Cuts a table that is stuck into more parts, if there are servers for all of them.
+  // Cuts a table that is stuck into more parts, if there are servers for all of them: besides the
+  // parts that it has, or instead of them where nobody can look them up or there is no room.
   void CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
                   v1::ServedTable* table) const;
+  // Whether readers may be told of `cut`, which the table has besides.
+  bool MayFollow(int64_t now_ns, const v1::ServedTable& table, const v1::ServedTable& cut) const;
+  // Begins another cut of the table where it is due, finds servers for it, lets it follow when it
+  // is ready, and ends the one before.
+  void Recut(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+             v1::ServedTable* table) const;
+  // The table in fewer parts, if servers have ample room for that beside those that it has.
+  std::optional<v1::ServedTable> Joined(int64_t now_ns, const ServedTables& tables,
+                                        const v1::TableSpec& spec,
+                                        const v1::ServedTable& table) const;
+  // Since when cuts leave, and tables may be joined.
+  void NoteCuts(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs);
+  bool JoinIsDue(int64_t now_ns, TableId table) const;
+  std::string CutStates(int64_t now_ns, const ServedTables& tables) const;  // changes with them
 
   const Options options_;
   int64_t began_ns_ = 0;
@@ -124,6 +156,9 @@ class ServingServers {
   std::string placed_for_;  // what placement depended on when there was nothing to change
   int64_t place_again_ns_ = 0;
   CopyDemand demand_;
+  absl::btree_map<TableId, int64_t> left_since_ns_;
+  absl::btree_map<TableId, int64_t> may_join_since_ns_;
+  int64_t look_for_joins_ns_ = 0;
   // The numbers of copies that hot tables have, and are to have.
   absl::btree_map<TableId, std::pair<uint32_t, uint32_t>> wanted_;
 };

@@ -63,6 +63,7 @@ struct Options {
   int64_t copy_rows_per_s_max = 1'000'000;
   int64_t copy_raise_after_ms = 30'000;
   int64_t copy_lower_after_ms = 600'000;
+  int64_t parts_join_after_ms = 600'000;
   uint64_t split_above_bytes = 512ull << 20;
   int64_t split_above_rows_per_s = 1'000'000;
   uint64_t merge_below_bytes = 0;
@@ -152,6 +153,7 @@ CoreOptions CoreOptionsOf(const Options& options) {
   core.copy_demand = {.rows_per_s_max = static_cast<double>(options.copy_rows_per_s_max),
                       .raise_after_ns = options.copy_raise_after_ms * 1'000'000,
                       .lower_after_ns = options.copy_lower_after_ms * 1'000'000};
+  core.parts_join_after_ms = options.parts_join_after_ms;
   core.split_above_bytes = options.split_above_bytes;
   core.split_above_rows_per_s = static_cast<uint64_t>(options.split_above_rows_per_s);
   core.merge_below_bytes = options.merge_below_bytes;
@@ -418,6 +420,10 @@ void AddMembershipFlags(ConfigSchema* schema, Options* options) {
                     {.min = 0, .max = 86'400'000});
   schema->AddMillis("copy-lower-after-ms", &options->copy_lower_after_ms,
                     "For how long lookups must ask for less before a copy goes.",
+                    {.min = 0, .max = 86'400'000});
+  schema->AddMillis("parts-join-after-ms", &options->parts_join_after_ms,
+                    "For how long serving servers must have had ample room for a served table in "
+                    "fewer parts before its parts are joined.",
                     {.min = 0, .max = 86'400'000});
   schema->AddBytes("split-above-bytes", &options->split_above_bytes,
                    "A shard of a hashed table that takes more than this is cut in two while it is "

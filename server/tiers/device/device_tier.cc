@@ -114,7 +114,8 @@ absl::Status DeviceTier::StatusOf(const device::Status& status) {
     error_ = DeviceLostError(
         absl::StrCat("the device failed (", status.message,
                      "): shards with rows on it are not served until this server is started "
-                     "again; what was acknowledged is in the log"));
+                     "again, as what was acknowledged is in the log; read copies are served from "
+                     "memory and disk"));
     HOTBED_LOG(Error) << error_;
     failed_.store(true, std::memory_order_release);
   }

@@ -1,0 +1,326 @@
+// Stories of served tables that are cut into more parts, and joined, while lookups go on: a fleet
+// of serving servers with little memory obeys the coordinator's core, and readers whose map is a
+// second old must always find each part.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "planner/coordinator/serving/serving_servers.h"
+
+namespace hotbed {
+namespace served_cuts_test {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kTick = kSecond / 2;
+constexpr int kLoadTicks = 6;
+constexpr int kMapTicks = 2;  // by which a reader's map is old
+constexpr TableId kTable = 1;
+
+class ServedCutsTest : public testing::Test {
+ protected:
+  struct Copy {
+    int ticks = 0;
+    uint64_t bytes = 0;
+    uint64_t full_bytes = 0;
+    bool ready = false;
+    double lookup_rows = 0;
+  };
+  struct Server {
+    uint64_t bytes_max = 0;
+    bool up = true;
+    std::map<std::pair<uint32_t, uint32_t>, Copy> copies;  // by part, and of how many
+    std::set<uint64_t> versions;                           // that it cannot take up
+  };
+
+  ServedCutsTest() : servers_({.join_after_ns = 60 * kSecond}) { servers_.Begin(0); }
+
+  void Start(const std::vector<uint64_t>& bytes_max, uint64_t table_bytes, uint32_t replicas = 1) {
+    table_bytes_ = table_bytes;
+    for (size_t i = 0; i < bytes_max.size(); ++i) {
+      fleet_[absl::StrCat("r", i)].bytes_max = bytes_max[i];
+    }
+    v1::TableSpec& spec = specs_[kTable];
+    spec.set_id(kTable);
+    spec.set_hashed(true);
+    spec.set_dim(8);
+    v1::ServedTable& table = tables_[kTable];
+    table.set_table(kTable);
+    table.set_replicas(replicas);
+    Run(15);
+    ASSERT_TRUE(Answered(tables_[kTable]));
+    unanswered_ = 0;
+  }
+  // As a person asks for it: 'hotbed serve add TABLE --parts N'.
+  void AskFor(uint32_t parts) {
+    v1::ServedTable& table = tables_[kTable];
+    table.set_parts_min(parts);
+    table.clear_beside();
+    table.mutable_beside()->set_parts(parts);
+    ++revision_;
+  }
+  void Run(int seconds) {
+    for (int i = 0; i < 2 * seconds; ++i) Tick();
+  }
+  // Until the table is in so many parts, and the former ones are gone; fails after `seconds_max`.
+  void RunUntil(uint32_t parts, int seconds_max) {
+    for (int i = 0; i < 2 * seconds_max && (Parts() != parts || Beside() != ""); ++i) Tick();
+    EXPECT_EQ(Parts(), parts) << Text();
+    EXPECT_EQ(Beside(), "") << Text();
+  }
+
+  void Tick() {
+    now_ns_ += kTick;
+    for (auto& [name, server] : fleet_) {
+      if (server.up) Report(name, &server);
+    }
+    if (servers_.NeedsPlacing(now_ns_, absl::StrCat(revision_), tables_, specs_)) {
+      for (const v1::ServedTable& change : servers_.Changes(now_ns_, tables_, specs_)) {
+        tables_[change.table()] = change;
+        ++revision_;
+      }
+    }
+    maps_.push_back(tables_[kTable]);
+    const size_t at = maps_.size() > kMapTicks ? maps_.size() - 1 - kMapTicks : 0;
+    if (!Answered(maps_[at])) ++unanswered_;
+  }
+
+  // Whether readers who know this cut find a copy of each part.
+  bool Answered(const v1::ServedTable& cut) const {
+    std::set<uint32_t> parts;
+    for (int i = 0; i < cut.servers_size(); ++i) {
+      const ServedPart part = ServedPartAt(cut, i);
+      const Server& server = fleet_.at(cut.servers(i));
+      const auto copy = server.copies.find({part.part, part.parts});
+      if (server.up && copy != server.copies.end() && copy->second.ready) parts.insert(part.part);
+    }
+    return parts.size() == ServedPartsOf(cut);
+  }
+
+  void Report(const std::string& name, Server* server) {
+    Obey(servers_.OrdersFor(now_ns_, name, tables_, specs_), name, server);
+    v1::ServingReport report;
+    report.set_name(name);
+    report.set_run(1);
+    report.set_address(absl::StrCat("127.0.0.1:", 1 + name[1] - '0'));
+    report.set_bytes_max(server->bytes_max);
+    for (const auto& [part, copy] : server->copies) {
+      v1::ReplicaReport& replica = *report.add_replicas();
+      replica.set_table(kTable);
+      replica.set_part(part.first);
+      replica.set_parts(part.second);
+      replica.set_ready(copy.ready);
+      replica.set_bytes(copy.bytes);
+      replica.set_full_bytes(copy.full_bytes);
+      replica.set_lookup_rows_total(static_cast<uint64_t>(copy.lookup_rows));
+      for (const uint64_t number : versions_) {
+        v1::VersionReport& version = *replica.add_versions();
+        version.set_number(number);
+        version.set_held(copy.ready && !server->versions.contains(number));
+      }
+    }
+    ASSERT_TRUE(servers_.OnReport(now_ns_, report).ok());
+  }
+
+  // As serving servers do: a copy grows with its part while memory suffices; the last one of its
+  // part that has no more room stays as it is, and others give their rows up.
+  void Obey(const v1::ServingOrders& orders, const std::string& name, Server* server) {
+    std::map<std::pair<uint32_t, uint32_t>, Copy> next;
+    const auto keep = [&](const v1::ServedTable& table) {
+      const ServedPart part = *ServedPartOn(table, name);
+      next[{part.part, part.parts}] = server->copies[{part.part, part.parts}];
+    };
+    for (const v1::ServedTable& table : orders.tables()) keep(table);
+    for (const v1::OrderedCopy& copy : orders.beside()) keep(copy.table());
+    server->copies = std::move(next);
+    uint64_t used = 0;
+    for (auto& [part, copy] : server->copies) used += copy.bytes;
+    for (auto& [part, copy] : server->copies) {
+      const uint64_t wanted = table_bytes_ / part.second;
+      if (wanted > copy.bytes && used + wanted - copy.bytes > server->bytes_max) {
+        copy.full_bytes = std::max<uint64_t>(server->bytes_max - (used - copy.bytes), 1);
+        if (orders.alone_size() > 0 && copy.ready) continue;
+        used -= copy.bytes;
+        copy = {.full_bytes = copy.full_bytes};
+        continue;
+      }
+      used += wanted - copy.bytes;
+      copy.bytes = wanted;
+      copy.full_bytes = 0;
+      copy.ready = copy.ready || ++copy.ticks >= kLoadTicks;
+      if (copy.ready) copy.lookup_rows += rows_per_s_ / 2;
+    }
+    EXPECT_LE(used, server->bytes_max) << name;
+  }
+
+  uint32_t Parts() { return ServedPartsOf(tables_[kTable]); }
+  std::string Beside() {
+    const v1::ServedTable& table = tables_[kTable];
+    if (!table.has_beside()) return "";
+    return absl::StrCat(ServedPartsOf(BesideOf(table)), table.beside().leaves() ? " leave" : "");
+  }
+  std::string Text() { return tables_[kTable].ShortDebugString(); }
+
+  ServingServers servers_;
+  std::map<std::string, Server> fleet_;
+  ServedTables tables_;
+  TableSpecs specs_;
+  uint64_t table_bytes_ = 0;
+  double rows_per_s_ = 0;        // that lookups ask of each copy
+  std::set<uint64_t> versions_;  // that servers are to hold
+  std::vector<v1::ServedTable> maps_;
+  int unanswered_ = 0;  // ticks in which readers missed a part
+  int64_t now_ns_ = 0;
+  int revision_ = 0;
+};
+
+TEST_F(ServedCutsTest, AskedPartsAnswerOnceAllAreLoadedAndTheOldOnesStayAWhile) {
+  Start({100, 100}, 40);
+  AskFor(2);
+  Run(2);
+  EXPECT_EQ(Parts(), 1u) << "the parts are loaded still: " << Text();
+  EXPECT_EQ(Beside(), "2");
+  for (int i = 0; i < 20 && Parts() == 1; ++i) Tick();
+  EXPECT_EQ(Parts(), 2u);
+  EXPECT_EQ(Beside(), "1 leave");
+  Run(4);
+  EXPECT_EQ(Beside(), "1 leave") << "readers may have an old map";
+  RunUntil(2, 10);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, AskedPartsWaitForServersWithRoom) {
+  Start({100, 50}, 60);
+  AskFor(3);
+  Run(60);
+  EXPECT_EQ(Parts(), 1u);
+  EXPECT_EQ(Beside(), "3") << "r0 and r1 take one part each, nobody the third: " << Text();
+  fleet_["r2"].bytes_max = 30;
+  RunUntil(3, 30);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, ATableThatOutgrowsItsServerIsAnsweredUntilItsPartsAreReady) {
+  Start({100, 70, 70}, 50);
+  table_bytes_ = 120;
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
+  table_bytes_ = 190;
+  RunUntil(3, 60);
+}
+
+TEST_F(ServedCutsTest, WithoutRoomForBothATableIsCutAtOnce) {
+  Start({100, 60}, 50);
+  table_bytes_ = 110;
+  RunUntil(2, 60);
+  Run(20);
+  EXPECT_GT(unanswered_, 0) << "r0 cannot have 50 and 55, nor r1 twice 55";
+  EXPECT_TRUE(Answered(tables_[kTable]));
+}
+
+TEST_F(ServedCutsTest, ACopyThatIsTooSmallGoesOnAnsweringUntilThereAreServers) {
+  Start({100}, 50);
+  table_bytes_ = 300;
+  Run(60);
+  EXPECT_EQ(Parts(), 1u) << "there are too few servers for that";
+  EXPECT_EQ(unanswered_, 0);
+  for (const auto& [name, bytes] : {std::pair("r2", 160), std::pair("r3", 160)}) {
+    fleet_[name].bytes_max = bytes;
+  }
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, PartsAreJoinedOnceTheTableHasFittedFewerServersForAWhile) {
+  Start({100, 100, 100}, 180);
+  EXPECT_EQ(Parts(), 2u) << Text();
+  Run(120);
+  EXPECT_EQ(Parts(), 2u);
+  table_bytes_ = 90;
+  Run(120);
+  EXPECT_EQ(Parts(), 2u) << "it would fit, but not grow by a quarter";
+  table_bytes_ = 60;
+  Run(50);
+  table_bytes_ = 180;
+  Run(50);
+  EXPECT_EQ(Beside(), "") << "it was small for a shorter time";
+  table_bytes_ = 60;
+  Run(50);
+  EXPECT_EQ(Beside(), "");
+  RunUntil(1, 45);
+  EXPECT_EQ(unanswered_, 0);
+  Run(200);
+  EXPECT_EQ(Parts(), 1u);
+}
+
+TEST_F(ServedCutsTest, PartsThatAPersonAskedForOrThatAreAskedMuchAreNotJoined) {
+  Start({100, 100, 100}, 40);
+  AskFor(2);
+  RunUntil(2, 30);
+  Run(300);
+  EXPECT_EQ(Parts(), 2u) << "a person has asked for them";
+  tables_[kTable].set_parts_min(0);
+  rows_per_s_ = 400'000;
+  Run(300);
+  EXPECT_EQ(Parts(), 2u) << "one copy would be asked for 800,000 rows per second";
+  rows_per_s_ = 100'000;
+  RunUntil(1, 200);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, PartsAreJoinedByHandIfTheyFit) {
+  Start({100, 100, 100}, 180);
+  ASSERT_EQ(Parts(), 2u);
+  // The server is believed to have room, but the table grows meanwhile.
+  table_bytes_ = 80;
+  Run(2);
+  AskFor(1);
+  Run(1);
+  EXPECT_EQ(Beside(), "1");
+  table_bytes_ = 150;
+  Run(20);
+  EXPECT_EQ(Parts(), 2u);
+  table_bytes_ = 80;
+  RunUntil(2, 10);
+  AskFor(1);
+  RunUntil(1, 30);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, PartsFollowWhenTheyHoldTheVersionsToo) {
+  Start({100, 100}, 40);
+  versions_ = {5, 6};
+  fleet_["r1"].versions = {6};
+  Run(5);
+  ASSERT_EQ(tables_[kTable].servers(0), "r0");
+  AskFor(2);
+  Run(60);
+  EXPECT_EQ(Parts(), 1u) << "r1 has not taken up version 6";
+  fleet_["r1"].versions.clear();
+  RunUntil(2, 20);
+}
+
+TEST_F(ServedCutsTest, ALostServerOrCoordinatorOnlyDelaysACut) {
+  Start({100, 100, 100}, 40);
+  AskFor(2);
+  Run(1);
+  const v1::ServedTable cut = BesideOf(tables_[kTable]);
+  ASSERT_EQ(cut.servers_size(), 2);
+  for (const std::string& name : cut.servers()) {
+    if (name == tables_[kTable].servers(0)) continue;
+    fleet_[name].up = false;
+    fleet_[name].copies.clear();
+    break;
+  }
+  servers_.Begin(now_ns_);
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+}  // namespace served_cuts_test
+}  // namespace hotbed
