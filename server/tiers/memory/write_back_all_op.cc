@@ -33,7 +33,10 @@ void WriteBackAllOp::Step() {
     state_->collecting = cursor_ < residency_->table()->slots;
     wait_for_ = write_back.committed();
   }
-  if (state_->collecting || write_back.written() < wait_for_) {
+  if (state_->collecting && write_back.Gather(state_->slice_rows)) {
+    state_->shard.executor->Run(state_->Guarded([this] { OnWritten(); }));
+  } else if (state_->collecting || write_back.written() < wait_for_) {
+    write_back.StopGathering();
     write_back.Pump();
   } else {
     WriteMeta();
@@ -60,6 +63,7 @@ void WriteBackAllOp::Finish(const absl::Status& status) {
   // With counts of touches it is long, and nobody reads it before the shard is opened again.
   if (status.ok()) meta_ = state_->filter == nullptr ? std::move(next_meta_) : std::string();
   next_meta_.clear();
+  state_->write_back.StopGathering();
   active_ = false;
   state_->collecting = false;
   writing_meta_ = false;
