@@ -87,7 +87,7 @@ bool WriteBack::Gather(uint64_t rows) {
   return gathering_;
 }
 
-// An update may have waited for room meanwhile, and nothing else begins the write that it waits for.
+// An update may have waited for room meanwhile. Nothing else begins the write that it waits for.
 void WriteBack::StopGathering() {
   gathering_ = false;
   Pump();
