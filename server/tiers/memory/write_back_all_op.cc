@@ -37,8 +37,8 @@ void WriteBackAllOp::Step() {
     state_->shard.executor->Run(state_->Guarded([this] { OnWritten(); }));
   } else if (state_->collecting || write_back.written() < wait_for_) {
     write_back.StopGathering();
-    write_back.Pump();
   } else {
+    write_back.StopGathering();  // rows that leave memory while the meta is written do not wait
     WriteMeta();
   }
   residency_->Publish();
@@ -59,7 +59,7 @@ void WriteBackAllOp::WriteMeta() {
   });
 }
 
-void WriteBackAllOp::Finish(const absl::Status& status) {
+void WriteBackAllOp::Finish(absl::Status status) {
   // With counts of touches it is long, and nobody reads it before the shard is opened again.
   if (status.ok()) meta_ = state_->filter == nullptr ? std::move(next_meta_) : std::string();
   next_meta_.clear();
@@ -69,7 +69,7 @@ void WriteBackAllOp::Finish(const absl::Status& status) {
   writing_meta_ = false;
   TieredStore::Done done = std::move(done_);
   residency_->Publish();
-  done(status);
+  done(std::move(status));
 }
 
 }  // namespace hotbed

@@ -87,6 +87,12 @@ bool WriteBack::Gather(uint64_t rows) {
   return gathering_;
 }
 
+// An update may have waited for room meanwhile. Nothing else begins the write that it waits for.
+void WriteBack::StopGathering() {
+  gathering_ = false;
+  Pump();
+}
+
 void WriteBack::Pump() {
   if (writing_ || gathering_ || waiting_.empty()) return;
   writing_ = true;

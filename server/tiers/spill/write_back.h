@@ -71,7 +71,7 @@ class WriteBack {
   // there is room for `rows` more, and no write begins until Gather has returned false or
   // StopGathering was called.
   bool Gather(uint64_t rows);
-  void StopGathering() { gathering_ = false; }
+  void StopGathering();  // and begins the write
 
   // The newest version of a row. Valid until the executor's next task.
   struct Kept {
