@@ -45,6 +45,21 @@ TEST(DoctorChecksTest, ClocksAreComparedWithThatOfThisMachine) {
   EXPECT_EQ(CheckClocks({silent}).verdict, Verdict::kOk) << "the check of /readyz says that";
 }
 
+TEST(DoctorChecksTest, KernelsAreTold) {
+  std::vector<Report> reports = {ReportOf("s0", 0, 1, 10), ReportOf("s1", 0, 1, 10)};
+  EXPECT_EQ(CheckKernels(reports).found, "no server says which it runs");
+  for (Report& report : reports) {
+    const bool first = report.process.name == "s0";
+    report.metrics->push_back(
+        {{"name", "hotbed_server_kernels_info"},
+         {"labels",
+          {{"fetch", first ? "near" : "far"}, {"instructions", first ? "avx512" : "avx2"}}},
+         {"value", 1}});
+  }
+  EXPECT_EQ(CheckKernels(reports).found,
+            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far");
+}
+
 TEST(DoctorChecksTest, OpenFilesNearTheLimitAreTold) {
   EXPECT_EQ(CheckOpenFiles({ReportOf("s0", 0, 799, 1000)}).verdict, Verdict::kOk);
   const Check check = CheckOpenFiles({ReportOf("s0", 0, 1, 1000), ReportOf("s1", 0, 900, 1000)});
@@ -79,6 +94,11 @@ TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
   EXPECT_THAT(check.found, HasSubstr("behind: user on r0 by 62 s; see 'hotbed serve status'"));
   table.set_staleness_ms_max(100'000);
   EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << "the table's limit counts";
+  map.mutable_servers(0)->mutable_replicas(0)->set_trouble("the device has failed");
+  check = CheckServing(map);
+  EXPECT_EQ(check.verdict, Verdict::kWarning);
+  EXPECT_THAT(check.found, HasSubstr("in trouble: r0: the device has failed; see"));
+  map.mutable_servers(0)->mutable_replicas(0)->clear_trouble();
 
   map.mutable_servers(1)->set_alive(false);
   check = CheckServing(map);
