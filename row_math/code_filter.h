@@ -160,30 +160,17 @@ uint32_t FilterCodes(const Rows&, const RankBatch&, uint32_t*) {
 constexpr bool kHasCodeFilter = false;
 #endif
 
-template <uint32_t kBits, typename Rows>
-void RankFilteredCodes(RankBatch* batch) {
-  const Rows rows(*batch);
-  const uint32_t count = FilterCodes<kBits>(rows, *batch, batch->picks);
-  uint32_t picked = 0;
-  for (uint32_t n = 0; n < count; ++n) {
-    const uint32_t row = batch->picks[n];
-    double score;
-    Nearness<CodesCodec<kBits>, RowMetric::kDot, 1>({rows.At(row)}, batch->vector, batch->dim, 0,
-                                                    &score);
-    batch->scores[picked] = score;
-    batch->picks[picked] = row;
-    picked += score < batch->floor ? 0 : 1;
-  }
-  batch->picked = picked;
-}
-
 // RankRowsOf for rows of codes.
 template <uint32_t kBits, typename Rows>
 void RankCodes(RankBatch* batch) {
   // Without a floor every row may be among the nearest.
   const bool filter = kHasCodeFilter && batch->quick != nullptr &&
                       batch->metric == RowMetric::kDot && batch->floor == batch->floor;
-  if (filter) return RankFilteredCodes<kBits, Rows>(batch);
+  if (filter) {
+    const Rows rows(*batch);
+    return RankPicked<CodesCodec<kBits>>(rows, FilterCodes<kBits>(rows, *batch, batch->picks),
+                                         batch);
+  }
   RankRowsOf<CodesCodec<kBits>, Rows>(batch);
 }
 

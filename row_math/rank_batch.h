@@ -22,7 +22,6 @@ struct CodeQuery {
 struct RankBatch {
   const uint8_t* rows = nullptr;  // the weights of the first one
   uint64_t stride = 0;            // bytes from row to row
-  uint32_t row_bytes = 0;         // with `at`
   uint32_t count = 0;
   uint32_t dim = 0;
   WeightType weight_type = WeightType::kFp32;
@@ -32,6 +31,7 @@ struct RankBatch {
   double floor = 0;                    // rows that are not so near are passed over
   const uint8_t* const* at = nullptr;  // the weights of each row; null: `rows`
   uint32_t at_count = 0;               // of `at`; those from `count` on are compared soon
+  uint32_t row_bytes = 0;              // likewise
   const CodeQuery* quick = nullptr;    // null: there is none, as for rows without codes
   // Out: the numbers of the other rows, those whose score is no number among them, and their
   // scores. Both have room for `count`.

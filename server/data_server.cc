@@ -25,6 +25,7 @@
 #include "proto/grpc_tuning.h"
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
+#include "server/kernels/cpu_kernels.h"
 #include "server/net/tool_stream.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
@@ -73,6 +74,9 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
   add(kLimit, kLimitHelp, {{"budget", "pull"}}, plane.pull_budget.bytes_max());
   add(kLimit, kLimitHelp, {{"budget", "lookup"}}, plane.lookup_budget.bytes_max());
   add(kLimit, kLimitHelp, {{"budget", "push"}}, plane.push_budget.bytes_max());
+  add("hotbed_server_kernels_info",
+      "Always 1; the labels say which row kernels this processor runs, and how they fetch rows.",
+      {{"fetch", kFetchWay.name}, {"instructions", CpuKernels().name}}, 1);
   add("hotbed_server_push_waiting_bytes", "Bytes of pushes that wait for room in their budget.", {},
       plane.push_budget.waiting_bytes());
   add("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},

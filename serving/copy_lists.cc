@@ -20,12 +20,12 @@ std::vector<uint64_t> IdsOf(const ServedRows& rows, uint32_t stripe, uint64_t fi
                             uint64_t limit) {
   std::vector<uint64_t> ids;
   const ServedRows::Reader reader(rows);
-  ServedRows::StripeWalk walk;
+  ServedRows::Walk walk;
   reader.Begin(stripe, &walk);
-  const uint8_t* met[kWalkRows];
-  while (const uint32_t count = reader.Next(&walk, met, kWalkRows)) {
-    for (uint32_t i = 0; i < count; ++i) {
-      reader.Identify(stripe, met[i], [&](uint64_t id, const uint8_t*) {
+  for (ServedRows::Run run; reader.Next(&walk, kWalkRows, &run);) {
+    for (uint32_t i = 0; i < run.count; ++i) {
+      const uint8_t* const row = run.rows + uint64_t{rows.row_stride()} * i;
+      reader.Identify(stripe, row, [&](uint64_t id, const uint8_t*) {
         const uint32_t bucket = BucketOf(Mix64(id));
         if (bucket >= first && bucket < limit) ids.push_back(id);
       });

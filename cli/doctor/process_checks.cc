@@ -250,6 +250,18 @@ Check CheckVersions(const std::vector<Report>& reports) {
   return {"versions", Verdict::kWarning, absl::StrCat("this is ", HOTBED_VERSION, ";", others)};
 }
 
+Check CheckKernels(const std::vector<Report>& reports) {
+  std::string found;
+  for (const Report& report : reports) {
+    report.ForEach("hotbed_server_kernels_info", [&](const nlohmann::json& labels, double) {
+      absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name, ": ",
+                      labels.value("instructions", ""), ", rows are fetched ",
+                      labels.value("fetch", ""));
+    });
+  }
+  return {"kernels", Verdict::kOk, found.empty() ? "no server says which it runs" : found};
+}
+
 Check CheckClocks(const std::vector<Report>& reports) {
   std::string apart;
   for (const Report& report : reports) {

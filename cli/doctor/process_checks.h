@@ -62,6 +62,8 @@ Check CheckPeers(const std::vector<Report>& reports);
 // The answer of /readyz of each process.
 Check CheckReady(const std::vector<Report>& reports);
 Check CheckVersions(const std::vector<Report>& reports);
+// Which row kernels the servers run.
+Check CheckKernels(const std::vector<Report>& reports);
 // Whether their clocks agree with that of this machine.
 Check CheckClocks(const std::vector<Report>& reports);
 Check CheckOpenFiles(const std::vector<Report>& reports);

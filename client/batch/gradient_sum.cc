@@ -15,12 +15,14 @@ namespace {
 constexpr uint32_t kBlock = 16;
 constexpr uint32_t kFetchedMax = 32;
 
+uint64_t StrideOf(const PushFeature& feature) {
+  return feature.gradient_stride != 0 ? feature.gradient_stride : feature.table->dim();
+}
+
 // The gradient of an input of the feature, all columns.
 const float* RowOf(const PushFeature& feature, uint32_t input) {
-  const uint64_t stride =
-      feature.gradient_stride != 0 ? feature.gradient_stride : feature.table->dim();
   const uint64_t row = feature.gradient_rows != nullptr ? feature.gradient_rows[input] : input;
-  return feature.gradients + stride * row;
+  return feature.gradients + StrideOf(feature) * row;
 }
 
 void FetchAhead(const float* row, uint32_t columns) {
@@ -97,31 +99,56 @@ void GradientSum::ForEachSum(const TableGroup& group, const uint32_t* order, uin
                              uint32_t end, Columns columns, Take take) {
   sum_.resize(columns.count);
   scaled_.resize(columns.count);
-  // For a row that is its own sum only its address is recorded: recording terms took most of the
-  // client's time for a push without duplicates.
-  const PushFeature* const plain = PlainFeature(group);
-  const float* alone[kBlock];
+  if (const PushFeature* const plain = PlainFeature(group); plain != nullptr) {
+    return ForEachPlainSum(group, *plain, order, begin, end, columns, take);
+  }
   for (uint32_t k = begin; k < end; k += kBlock) {
     const uint32_t block_end = std::min(end, k + kBlock);
     terms_.clear();
-    term_begin_.clear();
+    uint32_t term_begin[kBlock + 1];
     for (uint32_t j = k; j < block_end; ++j) {
-      const uint32_t unique = order == nullptr ? j : order[j];
-      const uint32_t input = group.ids.first[unique];
-      term_begin_.push_back(static_cast<uint32_t>(terms_.size()));
-      alone[j - k] = nullptr;
-      if (plain != nullptr && group.ids.next[input] == kNoIndex) {
-        alone[j - k] = RowOf(*plain, input - group.runs[0].begin) + columns.first;
-        FetchAhead(alone[j - k], columns.count);
-      } else {
-        Collect(group, unique, columns);
+      term_begin[j - k] = static_cast<uint32_t>(terms_.size());
+      Collect(group, order == nullptr ? j : order[j], columns);
+    }
+    term_begin[block_end - k] = static_cast<uint32_t>(terms_.size());
+    for (uint32_t j = k; j < block_end; ++j) {
+      take(SumTerms(term_begin[j - k], term_begin[j - k + 1], columns, sum_.data()));
+    }
+  }
+}
+
+// Only addresses are recorded: recording terms took most of the client's time for a push.
+template <typename Take>
+void GradientSum::ForEachPlainSum(const TableGroup& group, const PushFeature& feature,
+                                  const uint32_t* order, uint32_t begin, uint32_t end,
+                                  Columns columns, Take take) {
+  const RowSums& sums = BestRowSums();
+  const uint32_t* const next = group.ids.next.data();
+  const uint32_t* const first = group.ids.first.data();
+  const uint32_t* const gradient_rows = feature.gradient_rows;
+  const uint64_t stride = StrideOf(feature);
+  const uint32_t run_begin = group.runs[0].begin;
+  const float* const gradients = feature.gradients + columns.first;
+  for (uint32_t k = begin; k < end; k += kBlock) {
+    const uint32_t block_end = std::min(end, k + kBlock);
+    rows_.clear();
+    uint32_t row_begin[kBlock + 1];
+    for (uint32_t j = k; j < block_end; ++j) {
+      row_begin[j - k] = static_cast<uint32_t>(rows_.size());
+      uint32_t fetched = 0;
+      for (uint32_t i = first[order == nullptr ? j : order[j]]; i != kNoIndex; i = next[i]) {
+        const uint32_t input = i - run_begin;
+        const uint64_t row = gradient_rows != nullptr ? gradient_rows[input] : input;
+        rows_.push_back(gradients + stride * row);
+        if (fetched++ < kFetchedMax) FetchAhead(rows_.back(), columns.count);
       }
     }
-    term_begin_.push_back(static_cast<uint32_t>(terms_.size()));
+    row_begin[block_end - k] = static_cast<uint32_t>(rows_.size());
     for (uint32_t j = k; j < block_end; ++j) {
-      take(alone[j - k] != nullptr
-               ? alone[j - k]
-               : SumTerms(term_begin_[j - k], term_begin_[j - k + 1], columns, sum_.data()));
+      const float* const* const rows = rows_.data() + row_begin[j - k];
+      const uint32_t count = row_begin[j - k + 1] - row_begin[j - k];
+      if (count > 1) sums.sum(rows, nullptr, count, columns.count, sum_.data());
+      take(count > 1 ? sum_.data() : rows[0]);
     }
   }
 }

@@ -63,7 +63,7 @@ class GradientSum {
   void Collect(const TableGroup& group, uint32_t unique, Columns columns);
   // The sum of terms_[begin, end): the row itself where there is one term and no product is needed.
   const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
-  // The group's only feature, whose rows travel unchanged where they have no duplicates; or null.
+  // The group's only feature, whose sums are those of its rows as they are; or null.
   const PushFeature* PlainFeature(const TableGroup& group) const;
   // Writes the shows and clicks of the part's rows behind their gradients.
   void GatherShows(const TableGroup& group, const PlanPart& part, uint8_t* out) const;
@@ -74,12 +74,15 @@ class GradientSum {
   template <typename Take>
   void ForEachSum(const TableGroup& group, const uint32_t* order, uint32_t begin, uint32_t end,
                   Columns columns, Take take);
+  // As ForEachSum, of a group for which PlainFeature is `feature`.
+  template <typename Take>
+  void ForEachPlainSum(const TableGroup& group, const PushFeature& feature, const uint32_t* order,
+                       uint32_t begin, uint32_t end, Columns columns, Take take);
 
   const absl::Span<const PushFeature> features_;
   const float scale_;
   const RowType wire_type_;
   std::vector<Term> terms_;
-  std::vector<uint32_t> term_begin_;  // of each unique id of a block
   std::vector<const float*> rows_;
   std::vector<float> coefficients_;
   std::vector<float> sum_;

@@ -54,7 +54,7 @@ struct FetchWay {
   bool near;                    // to the first-level cache, otherwise to the second
   uint32_t update_lines_ahead;  // of rows to be updated
   uint32_t update_rows_ahead;   // at most
-  uint32_t read_rows_ahead;
+  uint32_t read_rows_ahead;     // at most, of rows to be read
 };
 
 // What CPUID says of a processor; empty where there is none.

@@ -63,6 +63,15 @@ HOTBED_ROW_FN void PrefetchBytes(const uint8_t* from, uint32_t bytes) {
   FetchLines(from, bytes < kBytesMax ? bytes : kBytesMax);
 }
 
+// How many rows ahead a row is prefetched that will be read.
+HOTBED_ROW_FN uint32_t RowsAheadOfReads(uint32_t bytes) {
+  constexpr uint32_t kLinesAhead = 96;
+  constexpr uint32_t kLeast = 12;  // covers one memory latency at full bandwidth
+  const uint32_t rows = kLinesAhead / ((bytes + 63) / 64 + (bytes == 0));
+  const uint32_t most = kFetchWay.read_rows_ahead;
+  return rows < kLeast ? kLeast : rows > most ? most : rows;
+}
+
 HOTBED_ROW_FN void Visit(const RowTable& table, uint32_t slot) {
   const uint8_t bits = table.bits[slot];
   if ((bits & kRowVisits) != kRowVisits) table.bits[slot] = bits + 1;
@@ -216,7 +225,7 @@ HOTBED_ROW_FN void ForEachDirect(const RowTable& table, uint32_t count, const Id
     if (!full) __builtin_prefetch(table.bits + slot, 0, 3);
     PrefetchBytes(WeightsOf(table, slot), prefetch_bytes);
   };
-  const uint32_t rows_ahead = kFetchWay.read_rows_ahead;
+  const uint32_t rows_ahead = RowsAheadOfReads(prefetch_bytes);
   for (uint32_t i = 0; i < rows_ahead && i < count; ++i) prefetch(i);
   for (uint32_t i = 0; i < count; ++i) {
     if (i + rows_ahead < count) prefetch(i + rows_ahead);

@@ -153,13 +153,15 @@ void GatherPooledAs(GatherBatch* batch) {
   uint64_t count = 0;
   for (uint32_t b = 0; b < batch->bags; ++b) count += batch->bag_lengths[b];
   BagWalk<Weight> walk(batch);
+  const uint32_t ahead = RowsAheadOfReads(table.weight_bytes);
   if (table.direct && table.rows == table.slots) {
     const uint64_t stride = table.weight_stride;
     const DirectRows rows{
         batch->ids, reinterpret_cast<uintptr_t>(table.weights) - stride * table.first_position,
         stride, count};
-    const uint64_t ahead = count < kPoolAhead ? count : kPoolAhead;
-    for (uint64_t k = 0; k < ahead; ++k) PrefetchBytes(rows.At(k), 64 * kFirstLines);
+    for (uint64_t k = 0; k < ahead && k < count; ++k) {
+      PrefetchBytes(rows.At(k), 64 * kFirstLines);
+    }
     walk.Take(rows, 0, count, 0);
     if (batch->flags != nullptr) __builtin_memset(batch->flags, 1, count);
     return walk.End();
@@ -170,7 +172,7 @@ void GatherPooledAs(GatherBatch* batch) {
         static_cast<uint32_t>(count - base < kPoolBlock ? count - base : kPoolBlock);
     const bool complete = FindRows(*batch, table, base, rows, found);
     const FoundRows source{found, rows};
-    for (uint32_t k = 0; complete && k < kPoolAhead && k < rows; ++k) {
+    for (uint32_t k = 0; complete && k < ahead && k < rows; ++k) {
       PrefetchBytes(found[k], table.weight_bytes);
     }
     if (complete) {

@@ -33,7 +33,6 @@ constexpr uint32_t kMaxRegisters = 8;  // and as many row numbers
 #else
 constexpr uint32_t kMaxRegisters = 4;
 #endif
-constexpr uint32_t kPoolAhead = 12;  // rows
 
 template <typename Weight>
 struct PoolLoad {
@@ -98,6 +97,7 @@ struct PoolPieceOf {
   uint64_t first;
   uint64_t limit;
   uint32_t place;
+  uint32_t ahead;        // so many rows later is the row to be prefetched
   const float* weights;  // row k has weights[k]; or null
 };
 
@@ -132,9 +132,10 @@ HOTBED_ROW_FN void StoreRegisters(const Vector* from, uint8_t* to) {
 }
 
 template <typename Rows>
-HOTBED_ROW_FN void PrefetchColumns(const Rows& rows, uint64_t k, uint64_t from, uint32_t bytes) {
-  if (k + kPoolAhead >= rows.limit) return;
-  FetchLines(rows.At(k + kPoolAhead) + from, bytes);
+HOTBED_ROW_FN void PrefetchColumns(const Rows& rows, uint64_t k, uint32_t ahead, uint64_t from,
+                                   uint32_t bytes) {
+  if (k + ahead >= rows.limit) return;
+  FetchLines(rows.At(k + ahead) + from, bytes);
 }
 
 template <typename Weight, uint32_t kRegisters>
@@ -154,7 +155,7 @@ HOTBED_ROW_FN void SumColumns(const Rows& rows, const PoolPieceOf& piece, uint32
   PoolFloats sums[kRegisters] = {};
   if (piece.place > 0) LoadRegisters<kRegisters>(sum + 4ull * column, sums);
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
     const float weight = kWeighted ? piece.weights[k] : 1.0f;
     PoolFloats values[kRegisters];
     LoadValues<Weight, kRegisters>(rows.At(k) + from, values);
@@ -237,7 +238,8 @@ HOTBED_ROW_FN void SumTail(const Rows& rows, const PoolPieceOf& piece, uint32_t 
   float sums[kPoolLanes] = {};
   if (piece.place > 0) __builtin_memcpy(sums, sum + 4ull * column, 4 * count);
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, uint64_t{Weight::kBytes} * column, Weight::kBytes * count);
+    PrefetchColumns(rows, k, piece.ahead, uint64_t{Weight::kBytes} * column,
+                    Weight::kBytes * count);
     const uint8_t* const row = rows.At(k);
     for (uint32_t i = 0; i < count; ++i) {
       const float value = Weight::Load(row, column + i);
@@ -259,7 +261,8 @@ HOTBED_ROW_CALL void MaxTail(const Rows& rows, const PoolPieceOf& piece, uint32_
     __builtin_memcpy(arg, arg_max + 4ull * column, 4 * count);
   }
   for (uint64_t k = piece.first; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, uint64_t{Weight::kBytes} * column, Weight::kBytes * count);
+    PrefetchColumns(rows, k, piece.ahead, uint64_t{Weight::kBytes} * column,
+                    Weight::kBytes * count);
     const uint8_t* const row = rows.At(k);
     const uint32_t place = piece.place + static_cast<uint32_t>(k - piece.first);
     for (uint32_t i = 0; i < count; ++i) {
@@ -288,12 +291,12 @@ HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32
     LoadRegisters<kRegisters>(sum + 4ull * column, largest);
     if (kArg) LoadRegisters<kRegisters>(arg_max + 4ull * column, arg);
   } else {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
     LoadValues<Weight, kRegisters>(rows.At(k++) + from, largest);
   }
   watch.See(largest);
   for (; k < piece.limit; ++k) {
-    PrefetchColumns(rows, k, from, kRegisters * kRegisterBytes);
+    PrefetchColumns(rows, k, piece.ahead, from, kRegisters * kRegisterBytes);
     PoolFloats values[kRegisters];
     LoadValues<Weight, kRegisters>(rows.At(k) + from, values);
     watch.See(values);
@@ -349,8 +352,8 @@ HOTBED_ROW_FN void MaxPiece(const Rows& rows, const PoolPieceOf& piece, uint32_t
 
 // Calls pool(piece, number of the bag) for each piece of a run.
 template <typename Pool>
-HOTBED_ROW_FN void ForEachPiece(const PoolRunOf& run, const Pool& pool) {
-  PoolPieceOf piece{run.first, run.first, run.place, run.weights};
+HOTBED_ROW_FN void ForEachPiece(const PoolRunOf& run, uint32_t row_bytes, const Pool& pool) {
+  PoolPieceOf piece{run.first, run.first, run.place, RowsAheadOfReads(row_bytes), run.weights};
   for (uint32_t b = 0; b < run.bags; ++b) {
     piece.limit = piece.first + run.lengths[b];
     pool(piece, b);
@@ -363,19 +366,22 @@ template <typename Weight, bool kWeighted, typename Rows>
 HOTBED_ROW_CALL void SumRun(const Rows& rows, const PoolRunOf& run, uint32_t dim) {
   const Rows source = rows;  // copies: stores to sums cannot change them
   const PoolRunOf copy = run;
-  ForEachPiece(copy, [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
-    SumPiece<Weight, kWeighted>(source, piece, dim, copy.sums + 4ull * dim * b);
-  });
+  ForEachPiece(copy, Weight::kBytes * dim,
+               [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
+                 SumPiece<Weight, kWeighted>(source, piece, dim, copy.sums + 4ull * dim * b);
+               });
 }
 
 template <typename Weight, bool kArg, typename Rows>
 HOTBED_ROW_CALL void MaxRun(const Rows& rows, const PoolRunOf& run, uint32_t dim) {
   const Rows source = rows;
   const PoolRunOf copy = run;
-  ForEachPiece(copy, [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
-    const uint64_t at = 4ull * dim * b;
-    MaxPiece<Weight, kArg>(source, piece, dim, copy.sums + at, kArg ? copy.arg_max + at : nullptr);
-  });
+  ForEachPiece(copy, Weight::kBytes * dim,
+               [&](const PoolPieceOf& piece, uint32_t b) HOTBED_ALWAYS_INLINE {
+                 const uint64_t at = 4ull * dim * b;
+                 MaxPiece<Weight, kArg>(source, piece, dim, copy.sums + at,
+                                        kArg ? copy.arg_max + at : nullptr);
+               });
 }
 
 // Sums are read where their piece begins within its bag.

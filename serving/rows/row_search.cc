@@ -16,9 +16,24 @@ constexpr uint64_t kStepBytes = 64 << 10;
 constexpr uint32_t kStepRowsMax = 1024;
 // Elements that are compared between two looks at go_on.
 constexpr uint64_t kLookElements = 4 << 20;
+// Shorter runs are compared together, as rows that lie anywhere.
+constexpr uint32_t kRunRowsMin = 64;
+// A Reader is held for a whole table while one step takes no longer than it takes to read the rows,
+// as places of rows that change are used again only afterwards. Runs of a stripe's memory are long
+// in larger tables.
+constexpr size_t kWholeVectorsMax = 4;
+constexpr uint64_t kWholeRowsMax = 32 << 20;
+constexpr size_t kMetRows = 64;  // beyond twice k, that are kept without their ids
+constexpr double kNoFloor = std::numeric_limits<double>::quiet_NaN();
 
+// Whole sixteens, which is how many rows of codes are compared at once.
 uint32_t StepRows(uint32_t row_bytes) {
-  return static_cast<uint32_t>(std::clamp<uint64_t>(kStepBytes / row_bytes, 4, kStepRowsMax));
+  const uint64_t rows = kStepBytes / row_bytes / 16 * 16;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(rows, 16, kStepRowsMax));
+}
+
+uint64_t CodeBytes(const RowCoder& coder) {
+  return coder.code_bits() == 0 ? 0 : CodeQueryBytes(coder.code_bits(), coder.dim());
 }
 
 double NormOf(absl::Span<const float> vector, const double* wide) {
@@ -39,21 +54,22 @@ RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
     : view_(view),
       query_(query),
       dim_(view.coder().dim()),
-      wide_dim_((dim_ + kNearnessLanes - 1) / kNearnessLanes * kNearnessLanes),
       rows_max_(StepRows(view.coder().row_bytes())),
+      vectors_(query.vectors.size() / dim_, dim_),
+      codes_(query.vectors.size() / dim_, CodeBytes(view.coder())),
+      late_(view.version == nullptr && query.first_id == 0 && query.last_id == ~uint64_t{0}),
+      met_(query.vectors.size() / dim_),
+      floors_(met_.size(), kNoFloor),
       elements_(kLookElements) {
   const size_t count = query.vectors.size() / dim_;
   const uint32_t bits = view.coder().code_bits();
-  const uint64_t code_bytes = bits == 0 ? 0 : CodeQueryBytes(bits, dim_);
-  vectors_.resize(count * wide_dim_);
-  codes_.resize(count * code_bytes);
   for (size_t v = 0; v < count; ++v) {
     const absl::Span<const float> vector = query.vectors.subspan(v * dim_, dim_);
-    double* const wide = vectors_.data() + v * wide_dim_;
+    double* const wide = vectors_[v];
     std::copy(vector.begin(), vector.end(), wide);
     norms_.push_back(NormOf(vector, wide));
     if (bits != 0) {
-      quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_.data() + v * code_bytes));
+      quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_[v]));
     }
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
   }
@@ -68,9 +84,10 @@ RankBatch RowSearch::BatchOf(size_t vector) const {
   batch.row_bytes = view_.coder().row_bytes();
   batch.dim = dim_;
   batch.metric = query_.metric;
-  batch.vector = vectors_.data() + vector * wide_dim_;
+  batch.vector = vectors_[vector];
   batch.norm = norms_[vector];
   batch.floor = tops_[vector].floor();
+  if (!(Nearer(batch.floor, floors_[vector]))) batch.floor = floors_[vector];
   if (!quick_.empty()) batch.quick = &quick_[vector];
   return batch;
 }
@@ -88,14 +105,21 @@ double RowSearch::ScoreOf(size_t vector, const uint8_t* row) const {
   return score;
 }
 
-absl::Status RowSearch::RankSome(size_t count, OfferRow offer, GoOn go_on) {
+// Whether `a` comes before `b`, as in ScoresBefore; neither before itself.
+bool RowSearch::Nearer(double a, double b) const {
+  return ScoresBefore({0, a}, {0, b}, SmallerIsNearer(query_.metric));
+}
+
+absl::Status RowSearch::Compare(RankBatch rows, OfferRow offer, GoOn go_on) {
   uint32_t picks[kStepRowsMax];
   double scores[kStepRowsMax];
   for (size_t v = 0; v < tops_.size(); ++v) {
     RankBatch batch = BatchOf(v);
-    batch.at = rows_.data();
-    batch.count = static_cast<uint32_t>(count);
-    batch.at_count = static_cast<uint32_t>(rows_.size());
+    batch.rows = rows.rows;
+    batch.stride = rows.stride;
+    batch.at = rows.at;
+    batch.at_count = rows.at_count;
+    batch.count = rows.count;
     batch.picks = picks;
     batch.scores = scores;
     view_.coder().Rank(&batch);
@@ -103,36 +127,115 @@ absl::Status RowSearch::RankSome(size_t count, OfferRow offer, GoOn go_on) {
       offer(static_cast<uint32_t>(v), picks[p], scores[p]);
     }
   }
-  rows_read_ += count;
-  elements_ += (count * tops_.size() + count) * dim_;
+  rows_read_ += rows.count;
+  elements_ += (rows.count * tops_.size() + rows.count) * dim_;
   if (elements_ < kLookElements) return absl::OkStatus();
   elements_ = 0;
   dropped_ = !view_.Holds();
   return go_on();
 }
 
-absl::Status RowSearch::RankPart(uint32_t part, GoOn go_on) {
-  const Reader reader(view_);
-  ServedRows::StripeWalk walk;
-  reader.Begin(part, &walk);
-  rows_.clear();
-  for (;;) {
-    // Rows of the next step are there already, so that they are fetched ahead in this one.
-    const size_t known = rows_.size();
-    rows_.resize(rows_max_ + RankAheadRows(view_.coder().row_bytes()));
-    rows_.resize(known + reader.Next(part, &walk, rows_.data() + known,
-                                     static_cast<uint32_t>(rows_.size() - known)));
-    if (rows_.empty() || dropped_) return absl::OkStatus();
-    const size_t count = std::min<size_t>(rows_.size(), rows_max_);
-    const auto offer = [&](uint32_t v, uint32_t number, double score) {
-      reader.Identify(part, walk, rows_[number], [&](uint64_t id, const uint8_t* now) {
-        // A row that has changed since the walk began is compared as it is now.
-        Offer(v, id, now == rows_[number] ? score : ScoreOf(v, now));
-      });
-    };
-    HOTBED_RETURN_IF_ERROR(RankSome(count, offer, go_on));
-    rows_.erase(rows_.begin(), rows_.begin() + static_cast<int64_t>(count));
+absl::Status RowSearch::RankSome(size_t count, OfferRow offer, GoOn go_on) {
+  RankBatch rows;
+  rows.at = rows_.data();
+  rows.count = static_cast<uint32_t>(count);
+  rows.at_count = static_cast<uint32_t>(rows_.size());
+  return Compare(rows, offer, go_on);
+}
+
+absl::Status RowSearch::RankRun(const Reader& reader, const RowsView::Walk& walk,
+                                const ServedRows::Run& run, GoOn go_on) {
+  RankBatch rows;
+  rows.rows = run.rows;
+  rows.stride = view_.latest->row_stride();
+  rows.count = run.count;
+  const auto offer = [&](uint32_t v, uint32_t number, double score) {
+    const uint8_t* const row = run.rows + rows.stride * number;
+    Keep(reader, walk, v, {row, reader.StripeOf(walk, run, row), score});
+  };
+  return Compare(rows, offer, go_on);
+}
+
+absl::Status RowSearch::RankScattered(const Reader& reader, const RowsView::Walk& walk,
+                                      size_t count, GoOn go_on) {
+  count = std::min(count, rows_.size());
+  const auto offer = [&](uint32_t v, uint32_t number, double score) {
+    Keep(reader, walk, v, {rows_[number], stripes_[number], score});
+  };
+  HOTBED_RETURN_IF_ERROR(RankSome(count, offer, go_on));
+  rows_.erase(rows_.begin(), rows_.begin() + static_cast<int64_t>(count));
+  stripes_.erase(stripes_.begin(), stripes_.begin() + static_cast<int64_t>(count));
+  return absl::OkStatus();
+}
+
+void RowSearch::Keep(const Reader& reader, const RowsView::Walk& walk, size_t vector,
+                     const Met& met) {
+  std::vector<Met>& all = met_[vector];
+  all.push_back(met);
+  if (!late_) return Settle(reader, walk, vector);
+  if (all.size() < 2 * size_t{query_.k} + kMetRows) return;
+  Prune(vector);
+  // Rows that are all as near are put in the order of their ids.
+  if (all.size() > size_t{query_.k} + kMetRows / 2) Settle(reader, walk, vector);
+}
+
+void RowSearch::Prune(size_t vector) {
+  std::vector<Met>& all = met_[vector];
+  const auto last = all.begin() + query_.k - 1;
+  std::nth_element(all.begin(), last, all.end(),
+                   [this](const Met& a, const Met& b) { return Nearer(a.score, b.score); });
+  const double floor = last->score;
+  if (!Nearer(floors_[vector], floor)) floors_[vector] = floor;
+  all.erase(
+      std::remove_if(last, all.end(), [&](const Met& met) { return Nearer(floor, met.score); }),
+      all.end());
+}
+
+// A row that has changed since the walk began counts as it was then where it may have displaced
+// others, which are not met with again; else as it is now.
+void RowSearch::Settle(const Reader& reader, const RowsView::Walk& walk, size_t vector) {
+  for (const Met& met : met_[vector]) {
+    int told = 0;
+    reader.Identify(walk, met.stripe, met.row, [&](uint64_t id, const uint8_t* now) {
+      ++told;
+      Offer(vector, id, late_ || now == met.row ? met.score : ScoreOf(vector, now));
+    });
+    lost_ = lost_ || told != 1;
   }
+  met_[vector].clear();
+}
+
+absl::Status RowSearch::RankPart(bool whole, uint32_t part, GoOn go_on) {
+  const Reader reader(view_);
+  RowsView::Walk walk;
+  reader.Begin(whole, part, &walk);
+  rows_.clear();
+  stripes_.clear();
+  lost_ = false;
+  const uint64_t stride = view_.latest->row_stride();
+  const uint32_t ahead = RankAheadRows(view_.coder().row_bytes());
+  for (ServedRows::Run run; !dropped_ && reader.Next(&walk, rows_max_, &run);) {
+    if (run.count >= kRunRowsMin) {
+      HOTBED_RETURN_IF_ERROR(RankRun(reader, walk, run, go_on));
+      continue;
+    }
+    for (uint32_t r = 0; r < run.count; ++r) {
+      rows_.push_back(run.rows + stride * r);
+      stripes_.push_back(reader.StripeOf(walk, run, rows_.back()));
+    }
+    // Rows of the next step are there already, so that they are fetched ahead in this one.
+    if (rows_.size() < rows_max_ + ahead) continue;
+    HOTBED_RETURN_IF_ERROR(RankScattered(reader, walk, rows_max_, go_on));
+  }
+  while (!rows_.empty() && !dropped_) {
+    HOTBED_RETURN_IF_ERROR(RankScattered(reader, walk, rows_max_, go_on));
+  }
+  for (size_t v = 0; v < tops_.size(); ++v) {
+    if (met_[v].size() > query_.k) Prune(v);
+    Settle(reader, walk, v);
+  }
+  std::fill(floors_.begin(), floors_.end(), kNoFloor);
+  return absl::OkStatus();
 }
 
 absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
@@ -205,8 +308,14 @@ absl::Status RowSearch::RankBelow(GoOn go_on) {
 }
 
 absl::Status RowSearch::RankMemory(GoOn go_on) {
-  for (uint32_t part = 0; part < view_.parts() && !dropped_; ++part) {
-    HOTBED_RETURN_IF_ERROR(RankPart(part, go_on));
+  const bool whole = tops_.size() <= kWholeVectorsMax && view_.latest->rows() <= kWholeRowsMax;
+  for (uint32_t part = 0; part < view_.parts(whole) && !dropped_; ++part) {
+    HOTBED_RETURN_IF_ERROR(RankPart(whole, part, go_on));
+    if (!late_ || !lost_) continue;
+    // A row that had displaced others is gone.
+    late_ = false;
+    HOTBED_RETURN_IF_ERROR(RankPart(whole, part, go_on));
+    late_ = true;
   }
   return absl::OkStatus();
 }

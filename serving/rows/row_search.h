@@ -1,5 +1,9 @@
 // The rows of a served table that are nearest to vectors, exactly (row_math/nearness.h): every row
 // is compared as it lies in memory. A row's score is that of the fp32 row which lookups give.
+//
+// Rows are read in the order in which they lie in memory, and most of them need no look at the
+// index: the id of a row is asked for only when the row is still among the nearest after as many
+// others were met with.
 #ifndef HOTBED_SERVING_ROWS_ROW_SEARCH_H_
 #define HOTBED_SERVING_ROWS_ROW_SEARCH_H_
 
@@ -11,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/top_rows.h"
+#include "row_math/line_vectors.h"
 #include "row_math/metric.h"
 #include "row_math/rank_batch.h"
 #include "serving/rows/versioned_rows.h"
@@ -46,30 +51,54 @@ class RowSearch {
   // Offers a row of `rows_`, with the score that it had there.
   using OfferRow = absl::FunctionRef<void(uint32_t vector, uint32_t row, double score)>;
 
-  absl::Status RankPart(uint32_t part, GoOn go_on);
+  // A row that was met with in a walk, and is near.
+  struct Met {
+    const uint8_t* row;
+    uint32_t stripe;
+    double score;
+  };
+
+  absl::Status RankPart(bool whole, uint32_t part, GoOn go_on);
   absl::Status RankOnly(absl::Span<const uint64_t> ids, GoOn go_on);
   absl::Status RankMemory(GoOn go_on);
   // All rows, in the order of their ids.
   absl::Status RankBelow(GoOn go_on);
   RankBatch BatchOf(size_t vector) const;
   double ScoreOf(size_t vector, const uint8_t* row) const;
-  // Compares the first `count` of rows_ with all vectors; the others are fetched ahead.
+  // Compares rows that lie one after another with all vectors.
+  absl::Status RankRun(const Reader& reader, const RowsView::Walk& walk, const ServedRows::Run& run,
+                       GoOn go_on);
+  // Compares the first `count` of rows_; the others are fetched ahead.
+  absl::Status RankScattered(const Reader& reader, const RowsView::Walk& walk, size_t count,
+                             GoOn go_on);
   absl::Status RankSome(size_t count, OfferRow offer, GoOn go_on);
+  absl::Status Compare(RankBatch rows, OfferRow offer, GoOn go_on);
+  // Leaves the k nearest of met_, and those that are as near as the last of them.
+  void Prune(size_t vector);
+  // Offers what was met with under its ids.
+  void Settle(const Reader& reader, const RowsView::Walk& walk, size_t vector);
+  void Keep(const Reader& reader, const RowsView::Walk& walk, size_t vector, const Met& met);
+  bool Nearer(double a, double b) const;
   void Offer(size_t vector, uint64_t id, double score);
 
   const RowsView& view_;
   const RowQuery query_;
   const uint32_t dim_;
-  const uint32_t wide_dim_;      // dim, up to the next multiple of eight
-  const uint32_t rows_max_;      // of those that are compared in one step
-  std::vector<double> vectors_;  // wide_dim_ each
+  const uint32_t rows_max_;  // of those that are compared in one step
+  LineVectors<double> vectors_;
   std::vector<double> norms_;
-  std::vector<int8_t> codes_;     // of quick_
+  LineVectors<int8_t> codes_;     // of quick_
   std::vector<CodeQuery> quick_;  // one per vector, if rows hold codes
   std::vector<TopRows> tops_;
-  std::vector<const uint8_t*> rows_;  // that are compared in this step or the next
-  uint64_t elements_ = 0;             // compared since go_on was asked
-  bool dropped_ = false;              // the view does not hold any more
+  // Whether ids are asked for late. Not where a row may turn out to be out of question by its id.
+  bool late_ = false;
+  bool lost_ = false;                  // a row of met_ was deleted meanwhile
+  std::vector<std::vector<Met>> met_;  // per vector
+  std::vector<double> floors_;         // of what was pruned; no number: of nothing
+  std::vector<const uint8_t*> rows_;   // scattered ones, that are compared in this step or the next
+  std::vector<uint32_t> stripes_;      // of rows_
+  uint64_t elements_ = 0;              // compared since go_on was asked
+  bool dropped_ = false;               // the view does not hold any more
   uint64_t rows_read_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "serving/rows/served_rows.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,12 +16,12 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kChunkBytes = 2048;  // about
+constexpr uint64_t kChunkBytes = 2432;  // about
 constexpr uint32_t kChunkRowsMax = 32;
-constexpr uint32_t kChunksPerNew = 64;  // a stripe of as many chunks takes one more at a time
-// A table of many rows takes memory by huge pages, so that a look at a row seldom misses the TLB.
-constexpr uint64_t kBlockBytes = 256 << 10;
-constexpr uint64_t kHugeFromBytes = 64 << 20;
+constexpr uint32_t kChunksPerNew = 256;  // a stripe of as many chunks takes one more at a time
+// Memory is taken in pieces of this size, so that a table of few rows takes little.
+constexpr uint64_t kPieceBytes = 64 << 10;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 constexpr uint32_t kEntriesMin = 8;
 constexpr size_t kRetiredMax = 1 << 16;  // beyond it a Put reclaims
 
@@ -35,6 +37,11 @@ uint32_t ChunkRows(uint32_t stride) {
   return std::bit_floor(static_cast<uint32_t>(rows));
 }
 
+uint32_t RowShift(uint32_t row_bytes) {
+  const bool apart = std::has_single_bit(row_bytes) && row_bytes >= 64 && row_bytes <= 8192;
+  return apart ? static_cast<uint32_t>(std::countr_zero(row_bytes)) : 0;
+}
+
 // A load of nine tenths: a found id takes 5 looks on average, a missing one 50 along 3 cache lines.
 bool IsFull(uint64_t used, uint64_t capacity) { return used * 10 >= capacity * 9; }
 
@@ -48,14 +55,18 @@ bool ServedMemory::Take(uint64_t bytes) {
 
 ServedRows::ServedRows(const RowCoder& coder, ServedMemory* memory)
     : coder_(coder),
-      stride_(coder.row_bytes() + kKeyBytes),
+      row_shift_(RowShift(coder.row_bytes())),
+      stride_(coder.row_bytes() + (row_shift_ == 0 ? kKeyBytes : 0)),
       chunk_rows_(ChunkRows(stride_)),
+      chunk_shift_(static_cast<uint32_t>(std::countr_zero(chunk_rows_))),
+      chunk_bytes_(uint64_t{chunk_rows_} * stride_),
       memory_(memory) {}
 
 ServedRows::~ServedRows() {
   for (Stripe& stripe : stripes_) {
     delete stripe.index.load();
     delete[] stripe.chunks.load();
+    delete[] stripe.bits.load();
   }
   memory_->Give(bytes());
 }
@@ -81,15 +92,13 @@ absl::Status ServedRows::Full() const {
 
 uint64_t ServedRows::PositionOf(uint32_t stripe, uint32_t entry) const {
   uint64_t key = 0;
-  std::memcpy(&key,
-              RecordOf(stripes_[stripe], (entry & kSlotMask) - kFirstSlot) + coder_.row_bytes(),
-              kKeyBytes);
+  std::memcpy(&key, KeyOf(RecordOf(stripes_[stripe], (entry & kSlotMask) - kFirstSlot)), kKeyBytes);
   return uint64_t{stripe} << 56 | key << 8 | entry >> 24;
 }
 
 bool ServedRows::HasKey(const uint8_t* record, uint64_t position) const {
   const uint64_t key = position >> 8;
-  return std::memcmp(record + coder_.row_bytes(), &key, kKeyBytes) == 0;
+  return std::memcmp(KeyOf(record), &key, kKeyBytes) == 0;
 }
 
 std::atomic<uint32_t>* ServedRows::FindEntry(const Stripe& stripe, uint64_t position) const {
@@ -137,47 +146,101 @@ void ServedRows::Reader::Prefetch(uint64_t id) const {
 // Rows move from slot to slot. One that has moved between the looks at its two slots might be seen
 // in neither; then the number of moves has changed, and the stripe is looked at again. Where rows
 // move all the time, the index tells: an entry stays where it is when its row moves.
-void ServedRows::Reader::Begin(uint32_t number, StripeWalk* walk) const {
+void ServedRows::Reader::TakeBits(uint32_t number, std::vector<uint32_t>* bits) const {
   constexpr int kLooksMax = 4;
   const Stripe& stripe = rows_.stripes_[number];
-  walk->stripe = number;
-  walk->chunk = 0;
+  const size_t first = bits->size();
   for (int look = 0; look < kLooksMax; ++look) {
     const uint64_t moves = stripe.moves.load();
-    const uint32_t chunks = stripe.slots.load() / rows_.chunk_rows_;
-    walk->rows.resize(chunks);
-    uint8_t* const* const at = stripe.chunks.load();
-    for (uint32_t c = 0; c < chunks; ++c) {
-      walk->rows[c] = reinterpret_cast<const RowBits*>(at[c])->load();
-    }
+    const uint32_t chunks = stripe.slots.load() >> rows_.chunk_shift_;
+    bits->resize(first + chunks);
+    const RowBits* const now = stripe.bits.load();
+    for (uint32_t c = 0; c < chunks; ++c) (*bits)[first + c] = now[c].load();
     if (stripe.moves.load() == moves) return;
   }
-  walk->rows.clear();
+  bits->resize(first);
   const Index* const index = stripe.index.load();
   for (uint32_t i = 0; index != nullptr && i < index->capacity; ++i) {
     const uint32_t entry = index->entries[i].load() & kSlotMask;
     if (entry < kFirstSlot) continue;
     const uint32_t slot = entry - kFirstSlot;
-    if (slot / rows_.chunk_rows_ >= walk->rows.size()) {
-      walk->rows.resize(slot / rows_.chunk_rows_ + 1);
-    }
-    walk->rows[slot / rows_.chunk_rows_] |= 1u << slot % rows_.chunk_rows_;
+    const size_t chunk = first + (slot >> rows_.chunk_shift_);
+    if (chunk >= bits->size()) bits->resize(chunk + 1);
+    (*bits)[chunk] |= rows_.MaskOf(slot);
   }
 }
 
-uint32_t ServedRows::Reader::Next(StripeWalk* walk, const uint8_t** rows, uint32_t rows_max) const {
-  uint8_t* const* const chunks = rows_.stripes_[walk->stripe].chunks.load();
-  uint32_t count = 0;
-  for (; walk->chunk < walk->rows.size(); ++walk->chunk) {
-    uint32_t& bits = walk->rows[walk->chunk];
-    const uint8_t* const first = chunks[walk->chunk] + sizeof(RowBits);
-    for (; bits != 0; bits &= bits - 1) {
-      if (count == rows_max) return count;
-      rows[count++] =
-          first + uint64_t{rows_.stride_} * static_cast<uint32_t>(std::countr_zero(bits));
-    }
+void ServedRows::Reader::Begin(uint32_t stripe, Walk* walk) const {
+  *walk = Walk();
+  walk->stripe = stripe;
+  TakeBits(stripe, &walk->rows);
+}
+
+void ServedRows::Reader::BeginWhole(Walk* walk) const {
+  *walk = Walk();
+  walk->whole = true;
+  walk->begins.reserve(kStripes + 1);
+  for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
+    walk->begins.push_back(static_cast<uint32_t>(walk->rows.size()));
+    TakeBits(stripe, &walk->rows);
   }
-  return count;
+  walk->begins.push_back(static_cast<uint32_t>(walk->rows.size()));
+  walk->block = rows_.first_block_.load();  // not before: the first row may just have come
+}
+
+bool ServedRows::Reader::NextChunk(Walk* walk) const {
+  if (!walk->whole) {
+    while (walk->chunk < walk->rows.size()) {
+      walk->bits = walk->rows[walk->chunk++];
+      if (walk->bits == 0) continue;
+      walk->memory = rows_.stripes_[walk->stripe].chunks.load()[walk->chunk - 1];
+      return true;
+    }
+    return false;
+  }
+  constexpr uint32_t kAhead = 16;
+  const auto place = [walk](uint32_t owner) {
+    return walk->begins[owner >> 24] + uint64_t{owner & kSlotMask};
+  };
+  while (walk->block != nullptr) {
+    const uint32_t chunks = walk->block->chunks.load();
+    if (walk->chunk == chunks) {
+      walk->block = walk->block->next.load();
+      walk->chunk = 0;
+      continue;
+    }
+    const uint32_t* const owners = walk->block->owners + walk->chunk;
+    __builtin_prefetch(owners + 4 * kAhead);
+    if (walk->chunk + kAhead < chunks) {
+      __builtin_prefetch(walk->rows.data() + place(owners[kAhead]));
+    }
+    const uint32_t owner = *owners;
+    const uint64_t at = place(owner);
+    walk->bits = at < walk->begins[(owner >> 24) + 1] ? walk->rows[at] : 0;
+    walk->memory = walk->block->memory + walk->chunk++ * rows_.chunk_bytes_;
+    if (walk->bits != 0) return true;
+  }
+  return false;
+}
+
+bool ServedRows::Reader::Next(Walk* walk, uint32_t rows_max, Run* run) const {
+  *run = Run();
+  const uint64_t stride = rows_.stride_;
+  while (walk->bits != 0 || NextChunk(walk)) {
+    if (run->count == rows_max || (run->count > 0 && run->block != walk->block)) return true;
+    const auto first = static_cast<uint32_t>(std::countr_zero(walk->bits));
+    const uint8_t* const row = walk->memory + stride * first;
+    if (run->count == 0) {
+      *run = {row, 0, walk->stripe, walk->block};
+    } else if (row != run->rows + stride * run->count) {
+      return true;
+    }
+    const uint32_t side_by_side = static_cast<uint32_t>(std::countr_one(walk->bits >> first));
+    const uint32_t count = std::min(side_by_side, rows_max - run->count);
+    run->count += count;
+    walk->bits &= ~static_cast<uint32_t>(((uint64_t{1} << count) - 1) << first);
+  }
+  return run->count > 0;
 }
 
 void ServedRows::Reader::Identify(
@@ -185,7 +248,7 @@ void ServedRows::Reader::Identify(
     absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
   const Stripe& stripe = rows_.stripes_[number];
   uint64_t key = 0;
-  std::memcpy(&key, row + rows_.coder_.row_bytes(), kKeyBytes);
+  std::memcpy(&key, rows_.KeyOf(row), kKeyBytes);
   const uint64_t position = uint64_t{number} << 56 | key << 8;
   const Index* const index = stripe.index.load();
   if (index == nullptr) return;
@@ -201,55 +264,64 @@ void ServedRows::Reader::Identify(
   }
 }
 
-void ServedRows::SetRowBit(const Stripe& stripe, uint32_t slot) {
-  auto* const bits = reinterpret_cast<RowBits*>(stripe.chunks.load()[slot / chunk_rows_]);
-  bits->fetch_or(1u << slot % chunk_rows_);
-}
-
-void ServedRows::ClearRowBit(const Stripe& stripe, uint32_t slot) {
-  auto* const bits = reinterpret_cast<RowBits*>(stripe.chunks.load()[slot / chunk_rows_]);
-  bits->fetch_and(~(1u << slot % chunk_rows_));
-}
-
-absl::Status ServedRows::AddBlock(uint64_t chunk_bytes) {
-  const bool huge = bytes() >= kHugeFromBytes;
-  const uint64_t block = std::max(huge ? kHugePageBytes : kBlockBytes, chunk_bytes);
-  if (!Take(block)) return Full();
-  if (huge) {
-    absl::StatusOr<HugeBuffer> memory = HugeBuffer::Allocate(block);
-    if (!memory.ok()) {
-      Give(block);
-      return memory.status();
-    }
-    block_ = memory->data();
-    huge_blocks_.push_back(*std::move(memory));
-  } else {
-    blocks_.push_back(std::unique_ptr<uint8_t[]>(new uint8_t[block]));
-    block_ = blocks_.back().get();
-  }
-  block_left_ = block / chunk_bytes * chunk_bytes;
+absl::Status ServedRows::AddBlock() {
+  constexpr uint64_t kOwnerBytes = sizeof(uint32_t);
+  const uint64_t aligned = row_shift_ == 0 ? 64 : stride_;
+  const uint64_t least = aligned + kOwnerBytes + chunk_bytes_;
+  absl::StatusOr<HugeBuffer> buffer = HugeBuffer::Allocate(std::max(kHugePageBytes, least));
+  if (!buffer.ok()) return buffer.status();
+  // Small pages until all of it is paid for.
+  ::madvise(buffer->data(), buffer->size(), MADV_NOHUGEPAGE);
+  Block* const before = blocks_.empty() ? nullptr : &blocks_.back();
+  Block& block = blocks_.emplace_back();
+  block.buffer = *std::move(buffer);
+  // Keys that stand apart have places for the whole block, with those that lie before the rows.
+  const uint64_t keys = row_shift_ == 0 ? 0 : (block.buffer.size() >> row_shift_) * kKeyBytes;
+  const uint64_t room = block.buffer.size() - keys - aligned;
+  block.chunks_max = static_cast<uint32_t>(room / (chunk_bytes_ + kOwnerBytes));
+  block.owners = reinterpret_cast<uint32_t*>(block.buffer.data() + keys);
+  const uint64_t head = keys + block.chunks_max * kOwnerBytes;
+  block.memory = block.buffer.data() + (head + aligned - 1) / aligned * aligned;
+  (before == nullptr ? first_block_ : before->next).store(&block);
   return absl::OkStatus();
 }
 
-// Rows of a stripe that were made one after another lie side by side, the more of them the more the
-// stripe has, so that a walk reads long runs of memory.
+// A block that is paid for gets a huge page, so that a look at a row seldom misses the TLB.
+absl::Status ServedRows::Pay(uint64_t chunks, Block* block) {
+  uint8_t* const begin = block->buffer.data();
+  const uint64_t size = block->buffer.size();
+  const auto wanted = static_cast<uint64_t>(block->memory - begin) + chunks * chunk_bytes_;
+  if (wanted <= block->paid) return absl::OkStatus();
+  const uint64_t paid = std::min((wanted + kPieceBytes - 1) / kPieceBytes * kPieceBytes, size);
+  if (!Take(paid - block->paid)) return Full();
+  block->paid = paid;
+  // Where memory is too scattered for huge pages, the kernel may find some later.
+  if (paid == size && ::madvise(begin, size, MADV_HUGEPAGE) == 0) {
+    ::madvise(begin, size, kCollapse);
+  }
+  return absl::OkStatus();
+}
+
+// The more chunks a stripe has, the more are made side by side, so that a walk over a stripe of a
+// large table reads long runs of memory, too.
 absl::Status ServedRows::AddChunks(Stripe* stripe) {
-  constexpr uint64_t kAligned = alignof(RowBits) - 1;
-  const uint64_t chunk_bytes =
-      (sizeof(RowBits) + uint64_t{chunk_rows_} * stride_ + kAligned) & ~kAligned;
-  const uint32_t slots = stripe->slots.load(), chunks = slots / chunk_rows_;
-  if (block_left_ < chunk_bytes) HOTBED_RETURN_IF_ERROR(AddBlock(chunk_bytes));
-  const uint32_t count = std::clamp<uint32_t>(chunks / kChunksPerNew, 1,
-                                              static_cast<uint32_t>(block_left_ / chunk_bytes));
+  const uint32_t slots = stripe->slots.load(), chunks = slots >> chunk_shift_;
+  if (blocks_.empty() || blocks_.back().chunks.load() == blocks_.back().chunks_max) {
+    HOTBED_RETURN_IF_ERROR(AddBlock());
+  }
+  Block& block = blocks_.back();
+  const uint32_t first = block.chunks.load();
+  const uint32_t count = std::clamp<uint32_t>(chunks / kChunksPerNew, 1, block.chunks_max - first);
   if (slots + count * chunk_rows_ > kSlotMask - kFirstSlot) return Full();
+  HOTBED_RETURN_IF_ERROR(Pay(uint64_t{first} + count, &block));
   HOTBED_RETURN_IF_ERROR(MakeChunkRoom(stripe, chunks, count));
-  block_left_ -= count * chunk_bytes;
+  const auto number = static_cast<uint32_t>(stripe - stripes_.data());
   for (uint32_t c = 0; c < count; ++c) {
-    uint8_t* const chunk = block_ + block_left_ + c * chunk_bytes;
-    new (chunk) RowBits(0);
-    stripe->chunks.load()[chunks + c] = chunk;
+    block.owners[first + c] = number << 24 | (chunks + c);
+    stripe->chunks.load()[chunks + c] = block.memory + (first + c) * chunk_bytes_;
   }
   for (uint32_t i = count * chunk_rows_; i > 0; --i) stripe->free.push_back(slots + i - 1);
+  block.chunks.store(first + count);
   stripe->slots.store(slots + count * chunk_rows_);
   stripe->marks.resize(chunks + count);
   stripe->seen.resize(chunks + count);
@@ -257,16 +329,24 @@ absl::Status ServedRows::AddChunks(Stripe* stripe) {
 }
 
 absl::Status ServedRows::MakeChunkRoom(Stripe* stripe, uint32_t chunks, uint32_t count) {
+  constexpr uint64_t kBytes = sizeof(uint8_t*) + sizeof(RowBits);  // of a chunk
   if (chunks + count <= stripe->chunks_max) return absl::OkStatus();
-  const uint32_t more = std::max<uint32_t>(4, chunks + std::max(count, chunks / 4));
-  if (!Take(uint64_t{more} * sizeof(uint8_t*))) return Full();
+  const uint32_t more = std::max<uint32_t>(4, chunks + std::max(count, chunks / 8));
+  if (!Take(more * kBytes)) return Full();
   auto grown = std::make_unique<uint8_t*[]>(more);
+  auto bits = std::make_unique<RowBits[]>(more);
   uint8_t** const before = stripe->chunks.load();
-  std::copy_n(before, chunks, grown.get());
+  RowBits* const bits_before = stripe->bits.load();
+  for (uint32_t c = 0; c < chunks; ++c) {
+    grown[c] = before[c];
+    bits[c].store(bits_before[c].load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
   stripe->chunks.store(grown.release());
+  stripe->bits.store(bits.release());
   if (before != nullptr) {
-    retired_arrays_.push_back({epochs_.now(), nullptr, std::unique_ptr<uint8_t* []>(before),
-                               uint64_t { stripe->chunks_max } * sizeof(uint8_t*)});
+    retired_arrays_.push_back({epochs_.now(), nullptr, std::unique_ptr<uint8_t*[]>(before),
+                               std::unique_ptr<RowBits[]>(bits_before),
+                               stripe -> chunks_max* kBytes});
   }
   stripe->chunks_max = more;
   return absl::OkStatus();
@@ -276,8 +356,8 @@ absl::Status ServedRows::TakeSlot(Stripe* stripe, uint32_t* slot) {
   if (stripe->free.empty()) HOTBED_RETURN_IF_ERROR(AddChunks(stripe));
   *slot = stripe->free.back();
   stripe->free.pop_back();
-  stripe->marks[*slot / chunk_rows_] |= 1u << *slot % chunk_rows_;
-  stripe->seen[*slot / chunk_rows_] &= ~(1u << *slot % chunk_rows_);
+  stripe->marks[*slot >> chunk_shift_] |= MaskOf(*slot);
+  stripe->seen[*slot >> chunk_shift_] &= ~MaskOf(*slot);
   return absl::OkStatus();
 }
 
@@ -302,7 +382,7 @@ absl::Status ServedRows::MakeRoom(uint32_t number) {
   stripe.used = stripe.live;
   stripe.index.store(grown.release());
   if (before != nullptr) {
-    retired_arrays_.push_back({epochs_.now(), std::unique_ptr<Index>(before), nullptr,
+    retired_arrays_.push_back({epochs_.now(), std::unique_ptr<Index>(before), nullptr, nullptr,
                                uint64_t{before->capacity} * sizeof(uint32_t)});
   }
   return absl::OkStatus();
@@ -343,7 +423,7 @@ absl::Status ServedRows::Write(uint64_t id, Fill fill) {
   uint8_t* const record = RecordOf(stripe, slot);
   fill(record);
   const uint64_t key = position >> 8;
-  std::memcpy(record + coder_.row_bytes(), &key, kKeyBytes);
+  std::memcpy(KeyOf(record), &key, kKeyBytes);
   const uint32_t entry = static_cast<uint32_t>(position & 0xff) << 24 | (slot + kFirstSlot);
   if (std::atomic<uint32_t>* const present = FindEntry(stripe, position)) {
     Replace(number, present, slot, entry);
@@ -376,13 +456,13 @@ void ServedRows::Replace(uint32_t number, std::atomic<uint32_t>* present, uint32
   const bool seen = IsSeen(stripe, old);
   if (watcher_ != nullptr) {
     if (std::memcmp(before, RecordOf(stripe, slot), coder_.row_bytes()) == 0) {
-      stripe.marks[old / chunk_rows_] |= 1u << old % chunk_rows_;
+      stripe.marks[old >> chunk_shift_] |= MaskOf(old);
       stripe.free.push_back(slot);
       return;
     }
     if (!kSavesLate) watcher_->BeforeChange(Unmix64(PositionOf(number, entry)), before, seen);
   }
-  if (seen) stripe.seen[slot / chunk_rows_] |= 1u << slot % chunk_rows_;
+  if (seen) stripe.seen[slot >> chunk_shift_] |= MaskOf(slot);
   SetRowBit(stripe, slot);
   present->store(entry);
   stripe.moves.fetch_add(1);
@@ -454,7 +534,7 @@ void ServedRows::Unmark(const std::function<bool(uint64_t id)>& of) {
     const uint32_t entry = at->load(std::memory_order_relaxed);
     if (!of(Unmix64(PositionOf(number, entry)))) return;
     const uint32_t slot = (entry & kSlotMask) - kFirstSlot;
-    stripes_[number].marks[slot / chunk_rows_] &= ~(1u << slot % chunk_rows_);
+    stripes_[number].marks[slot >> chunk_shift_] &= ~MaskOf(slot);
   });
 }
 
@@ -464,7 +544,7 @@ void ServedRows::SetSeen(uint64_t id) {
   const std::atomic<uint32_t>* const entry = FindEntry(stripe, position);
   if (entry == nullptr) return;
   const uint32_t slot = (entry->load(std::memory_order_relaxed) & kSlotMask) - kFirstSlot;
-  stripe.seen[slot / chunk_rows_] |= 1u << slot % chunk_rows_;
+  stripe.seen[slot >> chunk_shift_] |= MaskOf(slot);
 }
 
 void ServedRows::ForgetSeen() {
@@ -488,7 +568,7 @@ uint64_t ServedRows::DeleteUnmarked() {
   uint64_t gone = 0;
   ForEach([&](uint32_t number, std::atomic<uint32_t>* at) {
     const uint32_t slot = (at->load(std::memory_order_relaxed) & kSlotMask) - kFirstSlot;
-    if (stripes_[number].marks[slot / chunk_rows_] >> slot % chunk_rows_ & 1) return;
+    if ((stripes_[number].marks[slot >> chunk_shift_] & MaskOf(slot)) != 0) return;
     Unlink(number, at);
     ++gone;
   });

@@ -11,8 +11,11 @@
 // so that a growth moves a 256th of the table. Memory comes out of a budget that the tables of a
 // server share, and goes back with the table.
 //
-// A walk over all rows does not follow the index, but reads the memory of one stripe after another:
-// a chunk of slots has a bit for each that holds a row.
+// Slots are made in chunks. Those of all stripes lie one behind the other in blocks of memory, in
+// the order in which they were made, and a block has the owner of each chunk. A walk over all rows
+// does not follow the index: it takes the bits of all slots that hold rows at its begin, and then
+// reads block after block, as fast as memory is read in order. A walk over one stripe reads its
+// chunks.
 #ifndef HOTBED_SERVING_ROWS_SERVED_ROWS_H_
 #define HOTBED_SERVING_ROWS_SERVED_ROWS_H_
 
@@ -95,13 +98,40 @@ class ServedRows {
   void Reclaim();
 
   // --- any thread
-  // A walk over the rows of a stripe, in the order in which they lie in memory. It is continued by
-  // the Reader that has begun it.
-  struct StripeWalk {
-    uint32_t stripe = 0;
-    uint32_t chunk = 0;
-    std::vector<uint32_t> rows;  // per chunk, a bit per slot: rows that were not met with yet
+  // A piece of memory that chunks are cut out of, from its begin on.
+  struct Block {
+    HugeBuffer buffer;
+    uint32_t* owners = nullptr;  // per chunk, 8 bits of the stripe, 24 of its number there
+    uint8_t* memory = nullptr;   // of chunks; before it are the owners, and keys that stand apart
+    uint32_t chunks_max = 0;
+    uint64_t paid = 0;                // bytes that were taken out of the budget; the writer's
+    std::atomic<uint32_t> chunks{0};  // set after their owners
+    std::atomic<const Block*> next{nullptr};
   };
+  // A walk over rows in the order in which they lie in memory. It is continued by the Reader that
+  // has begun it.
+  struct Walk {
+    bool whole = false;
+    uint32_t stripe = 0;              // if it is not whole
+    uint32_t chunk = 0;               // the next one, of the stripe or of the block
+    const Block* block = nullptr;     // if it is whole
+    std::vector<uint32_t> rows;       // per chunk, a bit per slot that had a row at the begin
+    std::vector<uint32_t> begins;     // if it is whole: of the stripes' chunks in `rows`
+    const uint8_t* memory = nullptr;  // of the chunk that it is in
+    uint32_t bits = 0;                // its rows that were not met with yet
+  };
+  // Rows that lie side by side, row_stride() bytes from one to the next.
+  struct Run {
+    const uint8_t* rows = nullptr;
+    uint32_t count = 0;
+    uint32_t stripe = 0;           // of all of them,
+    const Block* block = nullptr;  // or null, and the block tells it of each
+  };
+  uint32_t row_stride() const { return stride_; }
+  uint32_t StripeOf(const Run& run, const uint8_t* row) const {
+    if (run.block == nullptr) return run.stripe;
+    return run.block->owners[static_cast<uint64_t>(row - run.block->memory) / chunk_bytes_] >> 24;
+  }
 
   // Rows that a Reader has found stay as they are until its end, which should come soon.
   class Reader {
@@ -110,21 +140,29 @@ class ServedRows {
     ~Reader() { rows_.epochs_.Leave(place_); }
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
+    const ServedRows& rows() const { return rows_; }
     // The row's bytes (coder().row_bytes(), unaligned), or null.
     const uint8_t* Find(uint64_t id) const;
     // Find(id) comes soon.
     void Prefetch(uint64_t id) const;
-    // Begins a walk over the rows that the stripe has at a moment of this call.
-    void Begin(uint32_t stripe, StripeWalk* walk) const;
-    // Continues it: writes where rows are, as they were at that moment, whatever became of them
-    // since. At most `rows_max`, and 0 at the end.
-    uint32_t Next(StripeWalk* walk, const uint8_t** rows, uint32_t rows_max) const;
+    // Begins a walk over the rows that there are: of a stripe at a moment of this call, or of each
+    // stripe at a moment of its own.
+    void Begin(uint32_t stripe, Walk* walk) const;
+    void BeginWhole(Walk* walk) const;
+    // Continues it: tells where rows are, as they were at that moment, whatever became of them
+    // since. At most `rows_max` of them, and false at the end.
+    bool Next(Walk* walk, uint32_t rows_max, Run* run) const;
     // The rows that have the id of a row which a walk of `stripe` has met with: itself, or its
     // newer value, or nothing. Another id is told besides in one of 2^56 cases.
     void Identify(uint32_t stripe, const uint8_t* row,
                   absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
+    // Appends the bits of a stripe's chunks.
+    void TakeBits(uint32_t stripe, std::vector<uint32_t>* bits) const;
+    // Goes on to the next chunk with rows.
+    bool NextChunk(Walk* walk) const;
+
     const ServedRows& rows_;
     const size_t place_;
   };
@@ -132,6 +170,7 @@ class ServedRows {
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
+  using RowBits = std::atomic<uint32_t>;
   struct Index {
     explicit Index(uint32_t slots)
         : capacity(slots), entries(std::make_unique<std::atomic<uint32_t>[]>(slots)) {}
@@ -141,12 +180,12 @@ class ServedRows {
   };
   struct Stripe {
     std::atomic<Index*> index{nullptr};
-    // A chunk is the bits of its slots that hold rows (RowBits), and the slots.
     std::atomic<uint8_t**> chunks{nullptr};
-    std::atomic<uint32_t> slots{0};  // of all chunks; set after `chunks` has them
+    std::atomic<RowBits*> bits{nullptr};  // per chunk, its slots that hold rows
+    std::atomic<uint32_t> slots{0};       // of all chunks; set after `chunks` and `bits` have them
     std::atomic<uint64_t> moves{0};  // of rows from slot to slot, between the two changes of bits
     // The writer's:
-    uint32_t chunks_max = 0;  // room in `chunks`
+    uint32_t chunks_max = 0;  // room in `chunks` and `bits`
     uint32_t used = 0;        // entries that are not empty
     uint32_t live = 0;
     std::vector<uint32_t> free;
@@ -162,20 +201,27 @@ class ServedRows {
     uint64_t epoch;
     std::unique_ptr<Index> index;
     std::unique_ptr<uint8_t*[]> chunks;
+    std::unique_ptr<RowBits[]> bits;
     uint64_t bytes;
   };
   static constexpr uint32_t kGone = 1;  // in the low bits of an entry
   static constexpr uint32_t kFirstSlot = 2;
   static constexpr uint32_t kSlotMask = (1u << 24) - 1;
   static constexpr uint32_t kKeyBytes = 6;
-  using RowBits = std::atomic<uint32_t>;
-
   static uint32_t HomeOf(uint64_t position, uint32_t capacity) {
     return static_cast<uint32_t>(((position << 8) >> 32) * capacity >> 32);
   }
   uint8_t* RecordOf(const Stripe& stripe, uint32_t slot) const {
-    return stripe.chunks.load()[slot / chunk_rows_] + sizeof(RowBits) +
-           uint64_t{slot % chunk_rows_} * stride_;
+    return stripe.chunks.load()[slot >> chunk_shift_] +
+           uint64_t{slot & (chunk_rows_ - 1)} * stride_;
+  }
+  // The key stands behind the row; or, so that rows whose size is a power of two begin with cache
+  // lines, with the other keys of its block before all of its rows.
+  uint8_t* KeyOf(const uint8_t* record) const {
+    if (row_shift_ == 0) return const_cast<uint8_t*>(record) + coder_.row_bytes();
+    const auto at = reinterpret_cast<uintptr_t>(record);
+    const uint64_t in_block = at % kHugePageBytes;
+    return reinterpret_cast<uint8_t*>(at - in_block + (in_block >> row_shift_) * kKeyBytes);
   }
   uint64_t PositionOf(uint32_t stripe, uint32_t entry) const;
   bool HasKey(const uint8_t* record, uint64_t position) const;
@@ -183,8 +229,13 @@ class ServedRows {
   std::atomic<uint32_t>* FindEntry(const Stripe& stripe, uint64_t position) const;
 
   // Tells readers that the slot holds a row from now on, or that it does not.
-  void SetRowBit(const Stripe& stripe, uint32_t slot);
-  void ClearRowBit(const Stripe& stripe, uint32_t slot);
+  void SetRowBit(const Stripe& stripe, uint32_t slot) {
+    stripe.bits.load()[slot >> chunk_shift_].fetch_or(MaskOf(slot));
+  }
+  void ClearRowBit(const Stripe& stripe, uint32_t slot) {
+    stripe.bits.load()[slot >> chunk_shift_].fetch_and(~MaskOf(slot));
+  }
+  uint32_t MaskOf(uint32_t slot) const { return 1u << (slot & (chunk_rows_ - 1)); }
 
   // `fill` writes the row's bytes.
   template <typename Fill>
@@ -192,12 +243,14 @@ class ServedRows {
   // Turns an entry to the row in `slot`.
   void Replace(uint32_t number, std::atomic<uint32_t>* present, uint32_t slot, uint32_t entry);
   bool IsSeen(const Stripe& stripe, uint32_t slot) const {
-    return stripe.seen[slot / chunk_rows_] >> slot % chunk_rows_ & 1;
+    return (stripe.seen[slot >> chunk_shift_] & MaskOf(slot)) != 0;
   }
   absl::Status TakeSlot(Stripe* stripe, uint32_t* slot);
   absl::Status AddChunks(Stripe* stripe);
   absl::Status MakeChunkRoom(Stripe* stripe, uint32_t chunks, uint32_t count);
-  absl::Status AddBlock(uint64_t chunk_bytes);
+  absl::Status AddBlock();
+  // Takes memory for the first `chunks` of a block.
+  absl::Status Pay(uint64_t chunks, Block* block);
   absl::Status MakeRoom(uint32_t number);
   void Retire(uint32_t stripe, uint32_t slot);
   void Unlink(uint32_t number, std::atomic<uint32_t>* entry);
@@ -208,18 +261,19 @@ class ServedRows {
   absl::Status Full() const;
 
   const RowCoder coder_;
+  const uint32_t row_shift_;  // of a row's size, if keys stand apart; else 0
   const uint32_t stride_;
-  const uint32_t chunk_rows_;
+  const uint32_t chunk_rows_;  // a power of two
+  const uint32_t chunk_shift_;
+  const uint64_t chunk_bytes_;
   ServedMemory* const memory_;
   RowChangeWatcher* watcher_ = nullptr;
   mutable ReadEpochs epochs_;
   std::array<Stripe, kStripes> stripes_;
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> bytes_{0};
-  std::vector<std::unique_ptr<uint8_t[]>> blocks_;  // out of which chunks are cut
-  std::vector<HugeBuffer> huge_blocks_;             // likewise
-  uint8_t* block_ = nullptr;                        // the last one
-  uint64_t block_left_ = 0;
+  std::deque<Block> blocks_;  // the last one has room
+  std::atomic<const Block*> first_block_{nullptr};
   std::deque<RetiredSlot> retired_;
   std::deque<RetiredArray> retired_arrays_;
 };

@@ -43,17 +43,18 @@ const uint8_t* RowsView::Reader::Find(uint64_t id) const {
 // Why walks over `latest` and then over the overlay meet with every row of the version: if the
 // overlay has a row before its part begins, that part finds it. If not, the row in `latest` was the
 // version's until then, so that its part there has found it, and nothing about it in the overlay.
-void RowsView::Reader::Begin(uint32_t part, ServedRows::StripeWalk* walk) const {
-  ReaderOf(part).Begin(part % ServedRows::kStripes, walk);
+void RowsView::Reader::Begin(bool whole, uint32_t part, Walk* walk) const {
+  walk->of_version = part >= (whole ? 1 : ServedRows::kStripes);
+  if (whole) return ReaderOf(*walk).BeginWhole(&walk->rows);
+  ReaderOf(*walk).Begin(part % ServedRows::kStripes, &walk->rows);
 }
 
 void RowsView::Reader::Identify(
-    uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+    const Walk& walk, uint32_t stripe, const uint8_t* row,
     absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
-  const bool is_latest = part < ServedRows::kStripes;
-  ReaderOf(part).Identify(walk.stripe, row, [&](uint64_t id, const uint8_t* now) {
+  ReaderOf(walk).Identify(stripe, row, [&](uint64_t id, const uint8_t* now) {
     // The overlay wins, and is looked into after the row was found: see the head of the header.
-    if (!is_latest || !Differs(id)) tell(id, now);
+    if (walk.of_version || !Differs(id)) tell(id, now);
   });
 }
 

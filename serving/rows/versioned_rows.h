@@ -87,8 +87,14 @@ struct RowsView {
   std::shared_ptr<const RowsOnDevice> device;
 
   const RowCoder& coder() const { return latest->coder(); }
-  // Parts of a walk over all rows: stripes of `latest`, then of the version.
-  uint32_t parts() const { return ServedRows::kStripes * (version == nullptr ? 1 : 2); }
+  // A walk over all rows is whole, and has one part, or two with a version; or stripe by stripe.
+  struct Walk {
+    bool of_version = false;
+    ServedRows::Walk rows;
+  };
+  uint32_t parts(bool whole) const {
+    return (whole ? 1 : ServedRows::kStripes) * (version == nullptr ? 1 : 2);
+  }
   // True: the rows that Readers found before this call are right.
   bool Holds() const { return version == nullptr || !version->given_up_.load(); }
 
@@ -105,17 +111,19 @@ struct RowsView {
     // Walks over the rows of a part, as ServedRows::Reader does. Together, walks over all parts,
     // one after another from 0 on, each with a Reader of its own, meet with every row of the view,
     // and with others, which Identify sorts out.
-    void Begin(uint32_t part, ServedRows::StripeWalk* walk) const;
-    uint32_t Next(uint32_t part, ServedRows::StripeWalk* walk, const uint8_t** rows,
-                  uint32_t rows_max) const {
-      return ReaderOf(part).Next(walk, rows, rows_max);
+    void Begin(bool whole, uint32_t part, Walk* walk) const;
+    bool Next(Walk* walk, uint32_t rows_max, ServedRows::Run* run) const {
+      return ReaderOf(*walk).Next(&walk->rows, rows_max, run);
     }
-    void Identify(uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+    uint32_t StripeOf(const Walk& walk, const ServedRows::Run& run, const uint8_t* row) const {
+      return ReaderOf(walk).rows().StripeOf(run, row);
+    }
+    void Identify(const Walk& walk, uint32_t stripe, const uint8_t* row,
                   absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
-    const ServedRows::Reader& ReaderOf(uint32_t part) const {
-      return part < ServedRows::kStripes ? latest_ : *rows_;
+    const ServedRows::Reader& ReaderOf(const Walk& walk) const {
+      return walk.of_version ? *rows_ : latest_;
     }
 
     const ServedRows::Reader latest_;

@@ -45,6 +45,21 @@ TEST(DoctorChecksTest, ClocksAreComparedWithThatOfThisMachine) {
   EXPECT_EQ(CheckClocks({silent}).verdict, Verdict::kOk) << "the check of /readyz says that";
 }
 
+TEST(DoctorChecksTest, KernelsAreTold) {
+  std::vector<Report> reports = {ReportOf("s0", 0, 1, 10), ReportOf("s1", 0, 1, 10)};
+  EXPECT_EQ(CheckKernels(reports).found, "no server says which it runs");
+  for (Report& report : reports) {
+    const bool first = report.process.name == "s0";
+    report.metrics->push_back(
+        {{"name", "hotbed_server_kernels_info"},
+         {"labels",
+          {{"fetch", first ? "near" : "far"}, {"instructions", first ? "avx512" : "avx2"}}},
+         {"value", 1}});
+  }
+  EXPECT_EQ(CheckKernels(reports).found,
+            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far");
+}
+
 TEST(DoctorChecksTest, OpenFilesNearTheLimitAreTold) {
   EXPECT_EQ(CheckOpenFiles({ReportOf("s0", 0, 799, 1000)}).verdict, Verdict::kOk);
   const Check check = CheckOpenFiles({ReportOf("s0", 0, 1, 1000), ReportOf("s1", 0, 900, 1000)});

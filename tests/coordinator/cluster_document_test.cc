@@ -115,6 +115,11 @@ TEST_F(ClusterDocumentTest, TellsOfServingServersAndCopies) {
   table->add_server_parts(0);
   const Json cut = Document()["served_tables"][0];
   EXPECT_EQ(cut["parts"], 2);
+  EXPECT_EQ(cut["parts_to_follow"], nullptr);
+  table->mutable_beside()->set_parts(1);
+  EXPECT_EQ(Document()["served_tables"][0]["parts_to_follow"], 1);
+  table->mutable_beside()->set_leaves(true);
+  EXPECT_EQ(Document()["served_tables"][0]["parts_to_follow"], nullptr);
   EXPECT_EQ(cut["copies"][0]["part"], 1);
   EXPECT_EQ(cut["copies"][0]["state"], "not reported");
   replica->set_part(1);

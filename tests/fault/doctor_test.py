@@ -98,6 +98,7 @@ class Patient:
 
     def well(self):
         self.await_ready(200)
+        self.await_doctor("kernels", "ok", ", rows are fetched ")
         for check in ("servers", "ready", "data ports", "damage", "memory", "in flight", "open files", "clocks"):
             self.await_doctor(check, "ok")
 

@@ -446,7 +446,7 @@ class TwoCopies(unittest.TestCase):
             client.topk('shop.item', [1, 0], 5, timeout=20, version='current/web')
         self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
         local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
-        self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
+        self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default'] * 3)
 
 
 class ServingWithDisk(unittest.TestCase):
@@ -505,10 +505,11 @@ class ServingWithLittleMemory(unittest.TestCase):
                 table = trainer.create_table('user', dim=256, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
                 half = 24_000  # 23 MiB
 
-                def push(first, step):
+                def push(first):
                     for begin in range(first, first + half, 4000):
-                        table.push(np.arange(begin, begin + 4000), np.full((4000, 256), -1, np.float32), step=step)
-                push(0, 1)
+                        ids = np.arange(begin, begin + 4000)
+                        table.push(ids, np.full((4000, 256), -1, np.float32), step=1 + begin // 4000)
+                push(0)
                 self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
 
                 def parts():
@@ -529,7 +530,7 @@ class ServingWithLittleMemory(unittest.TestCase):
                     reader = threading.Thread(target=look_up)
                     reader.start()
                     try:
-                        push(half, 2)
+                        push(half)
                         local.eventually('two parts answer', lambda: parts() == (2, [0, 1]))
                         local.eventually('readers are told', lambda: ',' in found[-1] or ' ' in found[-1])
                     finally:

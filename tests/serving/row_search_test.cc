@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/base/casts.h"
@@ -175,6 +177,101 @@ TEST(RowSearchTest, FindsAmongManyRowsOfCodesWhatThePlainLoopsFind) {
       ASSERT_EQ(absl::bit_cast<uint64_t>(found[i].score), absl::bit_cast<uint64_t>(twin[i].score));
     }
   }
+}
+
+// Rows change, come and go while a search is under way: between its first step, which meets with
+// rows that are deleted before their ids are asked for, and its second one.
+class ChangingRows {
+ public:
+  static constexpr uint32_t kDim = 64;
+  static constexpr uint64_t kRows = 6000;
+
+  explicit ChangingRows(Random* random) : random_(*random) {
+    for (uint64_t id = 0; id < kRows; ++id) Put(id);
+  }
+
+  void Search(uint32_t k, uint32_t vectors) {
+    const std::vector<float> queries = RandomElements(uint64_t{vectors} * kDim, &random_);
+    queries_ = queries;
+    scores_.clear();
+    gone_.clear();
+    for (const auto& [id, row] : now_) Note(id, row);
+    const RowsView view(rows_);
+    RowSearch search(view, {.k = k, .vectors = queries});
+    ASSERT_TRUE(search.Run([this] { return Change(), absl::OkStatus(); }).ok());
+    repeated_ += search.rows_read() > kRows ? 1 : 0;
+    const std::vector<std::vector<ScoredRow>> found = search.Take();
+    for (uint32_t v = 0; v < vectors; ++v) Check(found[v], v, k);
+    rows_.Reclaim();
+  }
+  int repeated() const { return repeated_; }
+
+ private:
+  void Put(uint64_t id) {
+    std::vector<float> row(kDim);
+    for (float& value : row) value = static_cast<float>(random_.Uniform(2001)) / 1000 - 1;
+    bool finite = false;
+    ASSERT_TRUE(rows_.Put(id, row.data(), &finite).ok());
+    if (!queries_.empty()) Note(id, row);
+    now_[id] = std::move(row);
+  }
+  void Note(uint64_t id, const std::vector<float>& row) {
+    for (size_t v = 0; v < queries_.size() / kDim; ++v) {
+      const auto at = queries_.begin() + static_cast<int64_t>(v * kDim);
+      const std::vector<float> query(at, at + kDim);
+      scores_[{v, id}].push_back(NearnessTwin(row, query, RowMetric::kDot));
+    }
+  }
+  // Deletes the 60 nearest of the first vector, and sets others.
+  void Change() {
+    std::vector<std::pair<double, uint64_t>> nearest;
+    for (const auto& [id, row] : now_) nearest.emplace_back(-scores_[{0, id}].back(), id);
+    std::sort(nearest.begin(), nearest.end());
+    for (int i = 0; i < 60; ++i) {
+      const uint64_t id = nearest[i].second;
+      ASSERT_TRUE(rows_.Delete(id));
+      now_.erase(id);
+      gone_.insert(id);
+    }
+    for (int i = 0; i < 200; ++i) Put(random_.Uniform(kRows));
+  }
+  void Check(const std::vector<ScoredRow>& found, size_t v, uint32_t k) {
+    std::set<uint64_t> ids;
+    for (const ScoredRow& row : found) {
+      const std::vector<double>& scores = scores_[{v, row.id}];
+      ASSERT_NE(std::find(scores.begin(), scores.end(), row.score), scores.end())
+          << "row " << row.id << " had no such score";
+      ASSERT_TRUE(ids.insert(row.id).second) << "row " << row.id << " is there twice";
+    }
+    ASSERT_EQ(found.size(), k);
+    for (const auto& [id, row] : now_) {
+      const std::vector<double>& scores = scores_[{v, id}];
+      // A row that was there all the time, and was nearer than the last one with each value.
+      if (gone_.contains(id) || ids.contains(id)) continue;
+      ASSERT_LE(*std::min_element(scores.begin(), scores.end()), found.back().score)
+          << "row " << id << " was left out";
+    }
+  }
+
+  Random& random_;
+  ServedMemory memory_{1ull << 40};
+  ServedRows rows_{RowCoder(RowFormatKind::kFp32, kDim), &memory_};
+  std::vector<float> queries_;
+  std::map<uint64_t, std::vector<float>> now_;
+  std::map<std::pair<size_t, uint64_t>, std::vector<double>> scores_;  // of each vector and row
+  std::set<uint64_t> gone_;                                            // at some time of the search
+  int repeated_ = 0;
+};
+
+TEST(RowSearchTest, LeavesNoRowOutWhileRowsChangeComeAndGo) {
+  const TestSeed seed(846);
+  Random random(seed.value());
+  ChangingRows rows(&random);
+  for (int round = 0; round < 12; ++round) {
+    rows.Search(static_cast<uint32_t>(1 + random.Uniform(150)), round % 3 == 0 ? 6 : 1);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(rows.repeated(), 0) << "no row was lost between a step and the end";
 }
 
 TEST(RowSearchTest, EndsWhenItIsTold) {

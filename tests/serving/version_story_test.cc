@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/status_macros.h"
 #include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"
@@ -186,8 +187,9 @@ TEST_F(VersionStory, APersonAsksForOtherPartsAndEventsSayWhatBecomesOfThem) {
     request.add_tables("user");
     request.set_replicas(1);
     request.set_parts(parts);
-    HOTBED_ASSIGN_OR_RETURN(const auto reply, rig_.Call<v1::ServeTablesReply>(request));
-    return reply.tables(0);
+    const auto reply = rig_.Call<v1::ServeTablesReply>(request);
+    if (!reply.ok()) return reply.status();
+    return reply->tables(0);
   };
   const auto last_event = [&] { return rig_.core->state().events().rbegin()->second.text(); };
   ASSERT_TRUE(Publish("v1").ok());
@@ -443,6 +445,25 @@ TEST_F(VersionStory, ATableMayBelongToSeveralModels) {
     EXPECT_EQ(version.tables_size(), 1) << version.name();
   }
   EXPECT_EQ(Current("shop"), "s1");
+}
+
+TEST_F(VersionStory, ASharedTableIsTakenOnce) {
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  ASSERT_TRUE(Publish("s1", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  ASSERT_TRUE(Publish("v2", {"user", "item"}, false, "default", /*take_over=*/true).ok());
+  Pass();
+  EXPECT_EQ(Current("shop"), "-") << "it had no other table";
+  ASSERT_TRUE(Publish("v3").ok());
+  ASSERT_TRUE(Publish("s2", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  for (const char* const name : {"v2", "v1"}) {
+    ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, name).ok());
+    Pass();
+    EXPECT_EQ(Current(), name);
+    EXPECT_EQ(Current("shop"), "s2");
+  }
 }
 
 TEST_F(VersionStory, ATableBelongsToOneModelUnlessItIsShared) {

@@ -58,22 +58,25 @@ void ExpectRows(const RowsView& view, const Twin& twin, uint64_t ids, const std:
     view.coder().Decode(found, row.data());
     ASSERT_EQ(row[0], expected->second) << "row " << id << " of " << of;
   }
-  Twin walked;
-  ServedRows::StripeWalk walk;
-  const uint8_t* some[50];
-  for (uint32_t part = 0; part < view.parts(); ++part) {
-    reader.Begin(part, &walk);
-    while (const uint32_t count = reader.Next(part, &walk, some, 50)) {
-      for (uint32_t i = 0; i < count; ++i) {
-        reader.Identify(part, walk, some[i], [&](uint64_t id, const uint8_t* now) {
-          ASSERT_EQ(now, some[i]);
-          view.coder().Decode(now, row.data());
-          walked[id] = row[0];
-        });
+  for (const bool whole : {false, true}) {
+    Twin walked;
+    RowsView::Walk walk;
+    for (uint32_t part = 0; part < view.parts(whole); ++part) {
+      reader.Begin(whole, part, &walk);
+      for (ServedRows::Run run; reader.Next(&walk, 50, &run);) {
+        for (uint32_t i = 0; i < run.count; ++i) {
+          const uint8_t* const at = run.rows + uint64_t{view.latest->row_stride()} * i;
+          reader.Identify(walk, reader.StripeOf(walk, run, at), at,
+                          [&](uint64_t id, const uint8_t* now) {
+                            ASSERT_EQ(now, at);
+                            view.coder().Decode(now, row.data());
+                            ASSERT_TRUE(walked.emplace(id, row[0]).second) << "met with twice";
+                          });
+        }
       }
     }
+    ASSERT_EQ(walked, twin) << "rows of a walk over " << of;
   }
-  ASSERT_EQ(walked, twin) << "rows of a walk over " << of;
   ASSERT_TRUE(view.Holds());
 }
 

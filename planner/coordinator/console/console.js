@@ -179,7 +179,8 @@ function drawServing() {
     const alert = alertOf(served);
     const name = served.copies_max > served.copies_min
         ? `${served.name} (${served.copies_wanted} of ${served.copies_min} to ${served.copies_max} copies)` : served.name;
-    const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
+    const follow = served.parts_to_follow ? `to be in ${served.parts_to_follow} part(s)` : '';
+    const note = c => [alert === '' ? '' : state(alert, 'bad'), follow, c.trouble].filter(n => n !== '');
     const copies = served.copies.length ? served.copies
         : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0, lookup_rows_per_s: 0}];
     return copies.map(c => ({urgency: alert !== '' ? 0 : c.trouble !== '' || c.state !== 'ready' ? 1 : 2, cells: [

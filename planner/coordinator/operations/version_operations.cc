@@ -93,6 +93,7 @@ class PublishVersion {
     Next done = Done(version, choice);
     if (request_.dry_run()) return done;
     ServedVersions versions = state.versions();
+    if (request_.share()) ShareAll(version, &versions);
     versions[version.number()] = version;
     ForgetOld(choices, &versions);
     PutChanges(state, versions, choices, &txn);
@@ -225,6 +226,16 @@ class PublishVersion {
                        name, "'), or publish as another --model"));
     }
     return absl::OkStatus();
+  }
+
+  // Versions that have its tables do not take them when they are rolled back to.
+  static void ShareAll(const v1::ServedVersion& version, ServedVersions* versions) {
+    for (auto& [number, other] : *versions) {
+      const bool common =
+          std::any_of(version.tables().begin(), version.tables().end(),
+                      [&other = other](uint32_t table) { return HasServedTable(other, table); });
+      if (common) other.set_shares(true);
+    }
   }
 
   static void ForgetOld(const VersionChoices& choices, ServedVersions* versions) {
@@ -419,10 +430,11 @@ Operation MakeFlipVersion(const OperationContext& context) {
     const v1::ServedVersion version = *due;
     ServedVersions versions = state.versions();
     VersionChoices choices = state.version_choices();
-    if (!version.shares())
-      TakeTablesFromOthers(version,
-                           CurrentOf(state.versions(), state.version_choices(), version.model()),
-                           &versions);
+    // Once: it may be rolled back to when others share its tables.
+    if (!version.shares()) {
+      TakeTablesFromOthers(version, &versions);
+      versions.at(version.number()).set_shares(true);
+    }
     v1::VersionChoice& choice = choices.at(version.model());
     choice.set_before(choice.current());
     choice.set_current(version.number());

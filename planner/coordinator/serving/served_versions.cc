@@ -79,11 +79,8 @@ const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const Version
   return current == versions.end() ? nullptr : &current->second;
 }
 
-void TakeTablesFromOthers(const v1::ServedVersion& version, const v1::ServedVersion* before,
-                          ServedVersions* versions) {
-  const auto taken = [&](uint32_t table) {
-    return HasServedTable(version, table) && (before == nullptr || !HasServedTable(*before, table));
-  };
+void TakeTablesFromOthers(const v1::ServedVersion& version, ServedVersions* versions) {
+  const auto taken = [&](uint32_t table) { return HasServedTable(version, table); };
   for (auto at = versions->begin(); at != versions->end();) {
     v1::ServedVersion& other = at->second;
     if (other.model() == version.model()) {

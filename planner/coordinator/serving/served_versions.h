@@ -29,10 +29,8 @@ std::vector<std::string> ModelsOf(const ServedVersions& versions);
 // The version that is current of `model`. Null: none is.
 const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const VersionChoices& choices,
                                    const std::string& model);
-// Versions of other models have none of the tables any more by which `version` is more than
-// `before`, the current one of its model, which may be null.
-void TakeTablesFromOthers(const v1::ServedVersion& version, const v1::ServedVersion* before,
-                          ServedVersions* versions);
+// Versions of other models have none of the tables of `version` any more.
+void TakeTablesFromOthers(const v1::ServedVersion& version, ServedVersions* versions);
 // Choices name no version that does not exist, and a model without versions has no choice, but for
 // the default model, whose choice has the highest number.
 void DropChoices(const ServedVersions& versions, VersionChoices* choices);

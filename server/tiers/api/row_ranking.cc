@@ -43,13 +43,12 @@ RowRanking::RowRanking(const RankQuery& query, WeightType weight_type, uint32_t 
       hashed_(hashed),
       first_id_(query.first_id),
       last_id_(query.last_id),
-      wide_dim_((dim + kNearnessLanes - 1) / kNearnessLanes * kNearnessLanes) {
+      vectors_(query.vectors.size() / dim, dim) {
   const size_t count = query.vectors.size() / dim;
   rows_per_step_ = RowsPerStep(count, dim);
-  vectors_.resize(count * wide_dim_);
   for (size_t v = 0; v < count; ++v) {
     const absl::Span<const float> vector = query.vectors.subspan(v * dim, dim);
-    double* const wide = vectors_.data() + v * wide_dim_;
+    double* const wide = vectors_[v];
     std::copy(vector.begin(), vector.end(), wide);
     norms_.push_back(NormOf(vector, wide));
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
@@ -76,7 +75,7 @@ void RowRanking::Rank(const StoredRun& run, PositionOf position_of, Picked picke
     batch.rows = run.weights + run.stride * first;
     batch.count = std::min(rows_max, run.count - first);
     for (size_t v = 0; v < tops_.size(); ++v) {
-      batch.vector = vectors_.data() + v * wide_dim_;
+      batch.vector = vectors_[v];
       batch.norm = norms_[v];
       batch.floor = tops_[v].floor();
       kernels.rank_rows(&batch);

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "common/top_rows.h"
+#include "row_math/line_vectors.h"
 #include "row_math/metric.h"
 #include "row_math/rank_batch.h"
 #include "row_math/types.h"
@@ -68,8 +69,7 @@ class RowRanking {
   const uint64_t last_id_;
   uint32_t rows_per_step_;
   uint64_t rows_read_ = 0;
-  uint32_t wide_dim_;            // dim, up to the next multiple of eight
-  std::vector<double> vectors_;  // wide_dim_ each
+  LineVectors<double> vectors_;
   std::vector<double> norms_;
   std::vector<TopRows> tops_;
 };
