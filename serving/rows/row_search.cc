@@ -21,7 +21,7 @@ constexpr uint32_t kRunRowsMin = 64;
 // With few vectors a search takes little longer than to read the rows, and one Reader is held for
 // all of them. Places of rows that change are not used again meanwhile, so that longer searches
 // hold one per stripe. In larger tables the memory of a stripe has long runs of its own.
-constexpr size_t kWholeVectorsMax = 4;
+constexpr size_t kWholeVectorsMax = 8;
 constexpr uint64_t kWholeRowsMax = 32 << 20;
 constexpr size_t kMetRows = 64;  // beyond twice k, that are kept without their ids
 constexpr double kNoFloor = std::numeric_limits<double>::quiet_NaN();
