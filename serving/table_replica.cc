@@ -5,7 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/changes/follow_as.h"
 #include "common/log.h"
@@ -516,6 +515,18 @@ absl::Status TableReplica::PutInMemory(uint64_t id, const uint8_t* row, Versione
   return absl::OkStatus();
 }
 
+absl::Status TableReplica::ApplyInMemory(const CopyChanges& changes,
+                                         const std::vector<uint8_t>& coded, VersionedRows* rows) {
+  const uint32_t row_bytes = rows->latest().coder().row_bytes();
+  for (size_t i = 0; i < changes.ids.size(); ++i) {
+    HOTBED_RETURN_IF_ERROR(PutInMemory(changes.ids[i], coded.data() + i * row_bytes, rows));
+  }
+  uint64_t deleted = 0;
+  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
+  ReplicaCounters::Get().deleted.Add(deleted);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& changes,
                                                          const RowCoder& coder) {
   const size_t count = changes.ids.size();
@@ -568,17 +579,10 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
   }
   // On the device after disk and before memory (rows_on_device.h).
   const std::shared_ptr<RowsOnDevice> device = OnDevice();
-  if (device != nullptr) device->BeginChanges(changes.ids, coded.data(), changes.deleted);
-  const absl::Cleanup ends = [&] {
-    if (device != nullptr) device->EndChanges();
-  };
-  for (size_t i = 0; i < changes.ids.size(); ++i) {
-    HOTBED_RETURN_IF_ERROR(
-        PutInMemory(changes.ids[i], coded.data() + i * coder.row_bytes(), rows.get()));
-  }
-  uint64_t deleted = 0;
-  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
-  ReplicaCounters::Get().deleted.Add(deleted);
+  const auto in_memory = [&] { return ApplyInMemory(changes, coded, rows.get()); };
+  HOTBED_RETURN_IF_ERROR(
+      device == nullptr ? in_memory()
+                        : device->Change(changes.ids, coded.data(), changes.deleted, in_memory));
   rows->Reclaim();
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (changes.coded) ReplicaCounters::Get().fed.Add(changes.ids.size());

@@ -142,6 +142,8 @@ class TableReplica {
   absl::Status FollowOnce();
   absl::Status Follow(CopyStream* stream);
   absl::Status Apply(const CopyChanges& changes, const ChangeStream& stream);
+  absl::Status ApplyInMemory(const CopyChanges& changes, const std::vector<uint8_t>& coded,
+                             VersionedRows* rows);
   // The rows of `changes` in this copy's format.
   absl::StatusOr<std::vector<uint8_t>> Coded(const CopyChanges& changes, const RowCoder& coder);
   // All parts were told: rows of those that came again, but were not told again, are no more.
