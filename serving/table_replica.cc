@@ -139,7 +139,8 @@ void TableReplica::Replace(std::shared_ptr<VersionedRows> rows) {
   std::shared_ptr<RowsOnDevice> next;
   if (before != nullptr) {
     before->GiveUp();  // readers that have it find nothing there
-    next = std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
+    next =
+        std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
   }
   absl::MutexLock lock(&mu_);
   rows_.swap(rows);
