@@ -249,7 +249,7 @@ void ServingServers::NoteCuts(int64_t now_ns, const ServedTables& tables, const 
   absl::erase_if(may_join_since_ns_, gone);
   absl::erase_if(stuck_since_ns_, gone);
   for (const auto& [id, table] : tables) {
-    if (!table.has_beside() && IsStuck(now_ns, table)) {
+    if (IsStuck(now_ns, table)) {
       stuck_since_ns_.try_emplace(id, now_ns);
     } else {
       stuck_since_ns_.erase(id);

@@ -165,7 +165,7 @@ class ServingServers {
   CopyDemand demand_;
   absl::btree_map<TableId, int64_t> left_since_ns_;
   absl::btree_map<TableId, int64_t> may_join_since_ns_;
-  absl::btree_map<TableId, int64_t> stuck_since_ns_;  // without others that are loaded
+  absl::btree_map<TableId, int64_t> stuck_since_ns_;  // also while other parts are loaded
   int64_t look_for_joins_ns_ = 0;
   // The numbers of copies that hot tables have, and are to have.
   absl::btree_map<TableId, std::pair<uint32_t, uint32_t>> wanted_;
