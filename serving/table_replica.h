@@ -136,6 +136,7 @@ class TableReplica {
   std::shared_ptr<RowsOnDevice> OnDevice() const ABSL_LOCKS_EXCLUDED(mu_);
   // The device has no rows of this copy from now on, until some are brought up.
   void ForgetDevice() ABSL_LOCKS_EXCLUDED(mu_);
+  // The same, with `rows` as the copy's rows from the same moment on.
   void Replace(std::shared_ptr<VersionedRows> rows) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows, Place* place,
                            const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);

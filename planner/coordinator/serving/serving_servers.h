@@ -59,10 +59,9 @@ class ServingServers {
   // a failure domain with few of the part's servers goes first, and among these the one whose
   // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
   // as there are servers with room for (Recut); without such servers, those with a disk take it.
-  // Where a
-  // domain has two copies of a part more than another one with room, that one gets a further copy;
-  // the crowded domain gives one up when the others that are ready suffice. False: nothing has
-  // changed.
+  // Where a domain has two copies of a part more than another one with room, that one gets a
+  // further copy; the crowded domain gives one up when the others that are ready suffice. False:
+  // nothing has changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
   // The tables of which Place changes something, or which are to have another number of copies, as
@@ -152,7 +151,7 @@ class ServingServers {
   std::optional<v1::ServedTable> Joined(int64_t now_ns, const ServedTables& tables,
                                         const v1::TableSpec& spec,
                                         const v1::ServedTable& table) const;
-  // Since when cuts leave, and tables may be joined.
+  // Notes since when cuts leave, tables may be joined, and tables are stuck.
   void NoteCuts(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs);
   bool JoinIsDue(int64_t now_ns, TableId table) const;
   std::string CutStates(int64_t now_ns, const ServedTables& tables) const;  // changes with them
