@@ -119,6 +119,8 @@ class TableReplica {
 
  private:
   void Run();
+  // Until Stop.
+  void FollowAlways();
   // False after Stop.
   bool OpenDisk() ABSL_LOCKS_EXCLUDED(mu_);
   // Some row on disk is damaged: opens it again, which keeps the rows or begins without any. Memory
@@ -127,7 +129,6 @@ class TableReplica {
   absl::Status OpenDiskOnce() ABSL_LOCKS_EXCLUDED(mu_);
   // Fills memory with rows of the disk.
   absl::Status Warm();
-  absl::Status PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows);
   // Gives rows that readers found on disk the places of others in memory; these go to the device.
   absl::Status Promote();
   // Brings rows to the device that readers missed there.
@@ -144,8 +145,15 @@ class TableReplica {
   absl::Status FollowOnce();
   absl::Status Follow(CopyStream* stream);
   absl::Status Apply(const CopyChanges& changes, const ChangeStream& stream);
-  absl::Status ApplyInMemory(const CopyChanges& changes, const std::vector<uint8_t>& coded,
-                             VersionedRows* rows);
+  // Changes that are taken now.
+  struct Taken {
+    const CopyChanges& changes;
+    const std::vector<uint8_t> coded;  // rows of this copy's format
+    const ChangePositions positions;   // behind them
+  };
+  absl::Status PutOnDisk(const Taken& taken, const VersionedRows& rows);
+  absl::Status PutInMemory(const Taken& taken, size_t i, VersionedRows* rows);
+  absl::Status ApplyInMemory(const Taken& taken, VersionedRows* rows);
   // The rows of `changes` in this copy's format.
   absl::StatusOr<std::vector<uint8_t>> Coded(const CopyChanges& changes, const RowCoder& coder);
   // All parts were told: rows of those that came again, but were not told again, are no more.
