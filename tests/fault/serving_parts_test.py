@@ -7,8 +7,10 @@ The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal th
 servers, one of which is killed while a trainer pushes to a second table, which is cut into parts and joined meanwhile, and readers look it
 up: no lookup fails, and none shows less than its age promises. A version becomes current when all parts have it.
 
---disk: one server with a data directory has the table alone. Stopped and started again, with a device, it goes on from its disk: it
-reads no rows again but those that have changed, and lookups find rows in memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
+--disk: one server with a data directory has the table alone, which outgrows memory while changes are noted and not on disk yet. Stopped
+and started again, with a device, it goes on from its disk: it reads no rows again but those that have changed, and lookups find rows in
+memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status:
+0 all well; anything else a failure.
 """
 
 import argparse
