@@ -134,7 +134,8 @@ void KeptRows::BeginPass(bool must) {
 }
 
 void KeptRows::RunPass(Pass* pass, bool must) {
-  setpriority(PRIO_PROCESS, 0, kPassNice);  // on Linux, of the calling thread
+  // On Linux, of the calling thread. Its turns are short, as those of the thread that made it.
+  setpriority(PRIO_PROCESS, 0, kPassNice);
   std::vector<uint64_t> ids(pass->ids.begin(), pass->ids.end());
   std::sort(ids.begin(), ids.end());
   pass->status = rows_->WriteFile(ids, *pass->memory, [&] {

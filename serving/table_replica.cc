@@ -11,6 +11,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/threads/short_turns.h"
 #include "proto/served_format.h"
 #include "row_math/position.h"
 #include "server/tiers/device/device_tier.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr absl::Duration kNext = absl::Milliseconds(100);
 constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
+constexpr size_t kPutsAhead = 8;  // rows of memory that are fetched before they are written
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
@@ -436,6 +438,7 @@ bool TableReplica::PauseAfterDamage() {
 }
 
 void TableReplica::Run() {
+  TakeShortTurns();  // lookups need a processor while thousands of rows are written
   if (!source_.disk.empty() && !OpenDisk()) return;
   FollowAlways();
   // What the disk does not take now comes again.
@@ -548,6 +551,9 @@ absl::Status TableReplica::PutInMemory(const Taken& taken, size_t i, VersionedRo
 
 absl::Status TableReplica::ApplyInMemory(const Taken& taken, VersionedRows* rows) {
   for (size_t i = 0; i < taken.changes.ids.size(); ++i) {
+    if (i + kPutsAhead < taken.changes.ids.size()) {
+      rows->latest().PrefetchPut(taken.changes.ids[i + kPutsAhead]);
+    }
     HOTBED_RETURN_IF_ERROR(PutInMemory(taken, i, rows));
   }
   uint64_t deleted = 0;
