@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t kWriteNs = 10 * kSecondNs;
 constexpr char kKind[] = "rows, 2";
-// Of the threads that write noted rows: readers and the stream come first.
+// The priority of threads that write noted rows while nobody waits: readers and the stream come
+// first.
 constexpr int kPassNice = 10;
 
 // A planted bug, which tests/serving compiles in and must find.
@@ -37,8 +38,8 @@ std::string Kept(char how, const ChangePositions& positions) {
   return kept;
 }
 
-// Of rows that are as of `from` or later, but not later than `seen`. Empty: that cannot be told,
-// because shards were cut in between.
+// The positions of rows that are as of `from` or later, but not later than `seen`. Empty: there are
+// none, because shards were cut in between.
 std::string KeptWhole(ChangePositions from, const ChangePositions& seen) {
   if (from.size() != seen.size()) return "";
   for (size_t i = 0; i < from.size(); ++i) {
@@ -134,8 +135,8 @@ void KeptRows::BeginPass(bool must) {
 }
 
 void KeptRows::RunPass(Pass* pass, bool must) {
-  // On Linux, of the calling thread. Its turns are short, as those of the thread that made it.
-  setpriority(PRIO_PROCESS, 0, kPassNice);
+  // On Linux this sets the calling thread's, which takes short turns, too, as its maker does.
+  if (!must) setpriority(PRIO_PROCESS, 0, kPassNice);
   std::vector<uint64_t> ids(pass->ids.begin(), pass->ids.end());
   std::sort(ids.begin(), ids.end());
   pass->status = rows_->WriteFile(ids, *pass->memory, [&] {

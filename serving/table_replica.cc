@@ -88,10 +88,10 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
   relay_->SetFeeder(feeder);
 }
 
-void TableReplica::Stop() {
+void TableReplica::Stop(bool keeps_disk) {
   {
     absl::MutexLock lock(&mu_);
-    stops_ = true;
+    stop_ = {.asked = true, .keeps_disk = keeps_disk};
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -197,7 +197,7 @@ bool TableReplica::TakeUpNext(PlaceFinder* places, const std::function<bool()>& 
   const auto ends = [&] {
     if (stops() || !versions_.Wants(version->number())) return true;
     absl::MutexLock lock(&mu_);
-    return stops_ || rows_ != rows;
+    return stop_.asked || rows_ != rows;
   };
   absl::Status taken = TakeUp(*version, rows.get(), places, ends);
   if (!taken.ok()) rows->Drop(version->number());
@@ -280,7 +280,7 @@ v1::ReplicaReport TableReplica::Report() const {
 
 bool TableReplica::Pause(absl::Duration duration) {
   absl::MutexLock lock(&mu_);
-  return !AwaitFor(&mu_, absl::Condition(&stops_), duration);
+  return !AwaitFor(&mu_, absl::Condition(&stop_.asked), duration);
 }
 
 void TableReplica::SetTrouble(std::string trouble) {
@@ -441,6 +441,10 @@ void TableReplica::Run() {
   TakeShortTurns();  // lookups need a processor while thousands of rows are written
   if (!source_.disk.empty() && !OpenDisk()) return;
   FollowAlways();
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stop_.keeps_disk) return;
+  }
   // What the disk does not take now comes again.
   if (kept_ != nullptr) (void)kept_->WriteNoted();
 }

@@ -111,7 +111,8 @@ class TableReplica {
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   // Rows that lookups found on the device.
   uint64_t DeviceHits() const ABSL_LOCKS_EXCLUDED(mu_);
-  void Stop();
+  // `keeps_disk`: what is not on disk yet is written.
+  void Stop(bool keeps_disk = true);
   // After Stop: the rows on disk go when nobody reads them any more.
   void DropDisk() ABSL_LOCKS_EXCLUDED(mu_);
   // The name of its folder in Source::disk.
@@ -207,7 +208,10 @@ class TableReplica {
     uint64_t device_hits = 0;              // of earlier ones
   } elsewhere_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);
-  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  struct {
+    bool asked = false;
+    bool keeps_disk = true;
+  } stop_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 
