@@ -67,7 +67,7 @@ class KeptRows {
   // Every 10 s: begins to write what was noted, makes durable what was committed.
   absl::Status WriteIfDue(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
 
-  static constexpr size_t kNotedMax = 458'752;  // ids; with those that are written, 13 MiB
+  static constexpr size_t kNotedMax = 450'000;  // ids; with those that are written, about 13 MiB
 
  private:
   // Noted rows that are being written.

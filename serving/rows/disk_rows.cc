@@ -181,7 +181,9 @@ absl::Status DiskRows::Flush() {
 
 absl::Status DiskRows::WriteFile(absl::Span<const uint64_t> ids, const ServedRows& memory,
                                  absl::FunctionRef<std::string()> position) {
-  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<KvFile> file, kv_->NewFile());
+  const absl::StatusOr<std::unique_ptr<KvFile>> made = kv_->NewFile();
+  HOTBED_RETURN_IF_ERROR(Note(made.status()));
+  KvFile* const file = made->get();
   std::vector<std::string> values(kRowsPerReader);
   for (size_t first = 0; first < ids.size(); first += kRowsPerReader) {
     const absl::Span<const uint64_t> some = ids.subspan(first, kRowsPerReader);

@@ -3,14 +3,18 @@
 #include "serving/kept_rows.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "serving/rows/row_coder.h"
@@ -194,6 +198,25 @@ TEST(KeptRowsTest, ChangesThatWereNotedAndNotWrittenAreToldAgainAfterAKill) {
   EXPECT_EQ(story.violation(), "");
   story.Kill();
   story.Open();
+  EXPECT_EQ(story.kept().Positions()[0].lsn, story.lsn());
+}
+
+TEST(KeptRowsTest, RowsStayNotedWhileTheDiskTakesNone) {
+  Story story(3);
+  story.Open();
+  for (int i = 0; i < 10; ++i) story.Change();
+  const auto before = signal(SIGXFSZ, SIG_IGN);  // the limit is told as an error of the write
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  EXPECT_FALSE(story.kept().WriteNoted().ok());
+  EXPECT_FALSE(story.kept().BeginStream().ok()) << "the copy does not go on";
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  signal(SIGXFSZ, before);
+  while (!story.kept().BeginStream().ok()) absl::SleepFor(absl::Milliseconds(5));
+  story.WriteAll();
+  EXPECT_EQ(story.violation(), "");
   EXPECT_EQ(story.kept().Positions()[0].lsn, story.lsn());
 }
 
