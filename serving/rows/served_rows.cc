@@ -435,6 +435,17 @@ absl::Status ServedRows::Put(uint64_t id, const float* weights, bool* finite) {
   return Write(id, [&](uint8_t* record) { *finite = coder_.Encode(weights, record); });
 }
 
+void ServedRows::PrefetchPut(uint64_t id) const {
+  const uint64_t position = Mix64(id);
+  const Stripe& stripe = stripes_[position >> 56];
+  const Index* const index = stripe.index.load(std::memory_order_relaxed);
+  if (index != nullptr) __builtin_prefetch(&index->entries[HomeOf(position, index->capacity)], 1);
+  if (stripe.free.empty()) return;
+  const uint8_t* const record = RecordOf(stripe, stripe.free.back());
+  for (uint32_t at = 0; at < coder_.row_bytes(); at += 64) __builtin_prefetch(record + at, 1);
+  __builtin_prefetch(KeyOf(record), 1);
+}
+
 absl::Status ServedRows::PutRow(uint64_t id, const uint8_t* row) {
   return Write(id, [&](uint8_t* record) { std::copy_n(row, coder_.row_bytes(), record); });
 }

@@ -75,6 +75,8 @@ class ServedRows {
   absl::Status Put(uint64_t id, const float* weights, bool* finite);
   // The same with the bytes of the row.
   absl::Status PutRow(uint64_t id, const uint8_t* row);
+  // PutRow(id) comes soon.
+  void PrefetchPut(uint64_t id) const;
   // The row's bytes until its next change, or null.
   const uint8_t* Get(uint64_t id) const;
   // False: there was no such row.
