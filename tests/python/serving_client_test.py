@@ -176,6 +176,14 @@ class Serving(unittest.TestCase):
                 call()
         self.assertEqual(self.client.stats()['calls'], before, 'nothing was sent')
 
+    def test_commands_say_that_a_table_is_composed(self):
+        code, _, err = self.up.cli('table', 'create', 'q', '--dim', 4, '--rows', 10000, '--compose', 'quotient-remainder')
+        self.assertEqual(code, 0, err)
+        for words in (('serve', 'add', 'q'), ('publish', 'q', '/nowhere/versions'), ('topk', 'q', '--id', 1)):
+            code, _, err = self.up.cli(*words)
+            self.assertEqual(code, 1, err)
+            self.assertRegex(err, 'table "?q"? is composed', words)
+
     def test_errors_name_what_is_wrong(self):
         with self.assertRaises(hotbed.NotFound) as caught:
             self.client.lookup({'nobody': [1]})
