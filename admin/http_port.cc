@@ -14,8 +14,11 @@
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/field_error.h"
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/status_macros.h"
@@ -43,6 +46,13 @@ int PortOf(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+absl::Status BodyTooLarge(uint64_t bytes, uint64_t limit) {
+  const absl::Status error = absl::InvalidArgumentError(
+      absl::StrCat("the body has ", bytes, " bytes, the limit is ", limit));
+  return WithField(error, "body", absl::StrCat(bytes, " bytes"),
+                   absl::StrCat("at most ", limit, " bytes"));
 }
 
 }  // namespace
@@ -249,9 +259,10 @@ void HttpPort::OnReadable(Number number, Connection* connection) {
       connection->until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
     }
     connection->in.append(buffer, static_cast<size_t>(got));
-    const size_t wanted = connection->head.has_value()
-                              ? connection->head_bytes + connection->head->content_length
-                              : kHeadBytesMax + 1;
+    const size_t wanted =
+        connection->head.has_value()
+            ? connection->head_bytes + connection->head->content_length.value_or(0)
+            : kHeadBytesMax + 1;
     if (connection->in.size() >= wanted) break;
   }
   if (connection->state == Connection::State::kReading) TakeRequest(number, connection);
@@ -261,14 +272,18 @@ bool HttpPort::TakeHead(Number number, Connection* connection) {
   const size_t end = connection->in.find("\r\n\r\n");
   if (end == std::string::npos && connection->in.size() <= kHeadBytesMax) return false;
   const auto refuse = [&](int code, const auto&... text) {
-    Refuse(number, connection, code, absl::StrCat(text...));
+    Refuse(number, connection, code, absl::InvalidArgumentError(absl::StrCat(text...)));
     return false;
   };
   if (end > kHeadBytesMax) {
     return refuse(400, "no HTTP request: its head is above ", kHeadBytesMax, " bytes");
   }
-  connection->head = ParseHttpHead(absl::string_view(connection->in).substr(0, end));
-  if (!connection->head.has_value()) return refuse(400, "no HTTP request");
+  absl::StatusOr<HttpHead> parsed = ParseHttpHead(absl::string_view(connection->in).substr(0, end));
+  if (!parsed.ok()) {
+    Refuse(number, connection, 400, parsed.status());
+    return false;
+  }
+  connection->head = *std::move(parsed);
   connection->head_bytes = end + 4;
   const HttpHead& head = *connection->head;
   connection->head_only = head.request.method == "HEAD";
@@ -282,12 +297,19 @@ bool HttpPort::TakeHead(Number number, Connection* connection) {
     return true;
   }
   if (head.chunked) return refuse(411, "the body has no Content-Length: chunks are not taken");
-  if (head.content_length > options_.body_bytes_max) {
-    return refuse(413, "the body has ", head.content_length, " bytes, the limit is ",
-                  options_.body_bytes_max);
+  if (!head.content_length.has_value() && head.request.method == "POST") {
+    return refuse(411, "the body has no Content-Length");
   }
-  if (head.expects_continue &&
-      connection->in.size() < connection->head_bytes + head.content_length) {
+  if (!head.encoding.empty() && !absl::EqualsIgnoreCase(head.encoding, "identity")) {
+    return refuse(415, "Content-Encoding is ", absl::CEscape(head.encoding.substr(0, 40)),
+                  "; allowed: none, as bodies are not decompressed");
+  }
+  const uint64_t length = head.content_length.value_or(0);
+  if (length > options_.body_bytes_max) {
+    Refuse(number, connection, 413, BodyTooLarge(length, options_.body_bytes_max));
+    return false;
+  }
+  if (head.expects_continue && connection->in.size() < connection->head_bytes + length) {
     constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     if (connection->bytes->Send(kContinue.data(), kContinue.size()) !=
         static_cast<ssize_t>(kContinue.size())) {
@@ -300,15 +322,17 @@ bool HttpPort::TakeHead(Number number, Connection* connection) {
 
 void HttpPort::TakeRequest(Number number, Connection* connection) {
   if (!connection->head.has_value() && !TakeHead(number, connection)) return;
-  const size_t bytes = connection->head_bytes + connection->head->content_length;
+  const uint64_t body_bytes = connection->head->content_length.value_or(0);
+  const size_t bytes = connection->head_bytes + body_bytes;
   if (options_.body_bytes_max > 0 && BodyBytes() > options_.bodies_bytes_max) {
     return Refuse(number, connection, 503,
-                  absl::StrCat("requests that are being read have ", options_.bodies_bytes_max,
-                               " bytes in all: try again"));
+                  absl::UnavailableError(absl::StrCat("requests that are being read have ",
+                                                      options_.bodies_bytes_max,
+                                                      " bytes in all: try again")));
   }
   if (connection->in.size() < bytes) return;
   HttpRequest request = std::move(connection->head->request);
-  request.body = connection->in.substr(connection->head_bytes, connection->head->content_length);
+  request.body = connection->in.substr(connection->head_bytes, body_bytes);
   request.arrived_ns = Clock::Real()->NowNs();
   connection->keeps_open = connection->head->keeps_open && options_.idle_ns_max > 0;
   connection->head.reset();
@@ -333,7 +357,8 @@ void HttpPort::OnRequest(Number number, Connection* connection, HttpRequest requ
       return;
     }
   }
-  Refuse(number, connection, 503, "too many requests are being answered or read: try again");
+  Refuse(number, connection, 503,
+         absl::UnavailableError("too many requests are being answered or read: try again"));
 }
 
 void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
@@ -345,11 +370,17 @@ void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
   connection->until_ns = Clock::Real()->NowNs() + kAnswerNsMax;
 }
 
-void HttpPort::Refuse(Number number, Connection* connection, int code, const std::string& text) {
+void HttpPort::Refuse(Number number, Connection* connection, int code, const absl::Status& why) {
   connection->keeps_open = false;
   connection->in = std::string();
-  Answer(connection, options_.refusal ? options_.refusal(code, text)
-                                      : HttpResponse{.code = code, .body = text + "\n"});
+  HttpResponse response =
+      options_.refusal ? options_.refusal(code, why)
+                       : HttpResponse{.code = code, .body = absl::StrCat(why.message(), "\n")};
+  if (code == 405) {
+    response.headers.emplace_back("Allow",
+                                  options_.body_bytes_max == 0 ? "GET, HEAD" : "GET, HEAD, POST");
+  }
+  Answer(connection, response);
   Write(number, connection);
 }
 
@@ -410,8 +441,9 @@ void HttpPort::EndLate(int64_t now_ns) {
     if (connection->state == Connection::State::kReading && !connection->in.empty() &&
         options_.refusal) {
       Refuse(number, connection, 408,
-             absl::StrCat("the request was not complete within ",
-                          options_.request_ns_max / kMillisecondNs, " ms"));
+             absl::DeadlineExceededError(absl::StrCat("the request was not complete within ",
+                                                      options_.request_ns_max / kMillisecondNs,
+                                                      " ms")));
     } else {
       Drop(number);
     }

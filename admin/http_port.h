@@ -49,8 +49,8 @@ struct HttpPortOptions {
   int64_t idle_ns_max = 0;
   int threads = 1;  // that make pages
   int nice = 10;    // of these threads
-  // The answer to a request that the port itself refuses; empty: the text.
-  std::function<HttpResponse(int code, const std::string& text)> refusal;
+  // The answer to a request that the port itself refuses; empty: the text of `why`.
+  std::function<HttpResponse(int code, const absl::Status& why)> refusal;
   std::function<void(int code)> answered;  // sees each answer; must not block
 };
 
@@ -112,7 +112,7 @@ class HttpPort {
   void OnRequest(Number number, Connection* connection, HttpRequest request);
   void Answer(Connection* connection, const HttpResponse& response);
   // The connection is closed after the answer.
-  void Refuse(Number number, Connection* connection, int code, const std::string& text);
+  void Refuse(Number number, Connection* connection, int code, const absl::Status& why);
   void Write(Number number, Connection* connection);
   void AwaitRequest(Number number, Connection* connection);
   bool TakePages();  // false: it stops

@@ -7,14 +7,41 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/field_error.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
 
-// False: the field contradicts another, or has no meaning.
-bool TakeField(absl::string_view name, absl::string_view value, bool* has_length, HttpHead* head) {
+absl::Status NoRequest(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("no HTTP request: ", why));
+}
+
+std::string Shown(absl::string_view text) {
+  return absl::StrCat("\"", absl::CEscape(text.substr(0, 40)), "\"");
+}
+
+absl::Status TakeLength(absl::string_view value, HttpHead* head) {
+  uint64_t length = 0;
+  const bool digits = !value.empty() && value.size() <= 19 &&
+                      value.find_first_not_of("0123456789") == absl::string_view::npos;
+  if (!digits || !absl::SimpleAtoi(value, &length)) {
+    return FieldError("", "Content-Length", Shown(value), "1 to 19 digits, the bytes of the body");
+  }
+  if (head->content_length.value_or(length) != length) {
+    return FieldError("", "Content-Length", absl::StrCat(*head->content_length, " and ", length),
+                      "one number");
+  }
+  head->content_length = length;
+  return absl::OkStatus();
+}
+
+// Not OK: the field contradicts another, or has no meaning.
+absl::Status TakeField(absl::string_view name, absl::string_view value, HttpHead* head) {
   // A proxy in front of us may read such a name otherwise.
-  if (name != absl::StripAsciiWhitespace(name)) return false;
+  if (name != absl::StripAsciiWhitespace(name)) {
+    return NoRequest(absl::StrCat("the name of field ", Shown(name), " has spaces around it"));
+  }
   const auto is = [name](const char* field) { return absl::EqualsIgnoreCase(name, field); };
   HttpRequest& request = head->request;
   if (is("accept")) request.accept = std::string(value);
@@ -24,37 +51,45 @@ bool TakeField(absl::string_view name, absl::string_view value, bool* has_length
   if (is("connection") && absl::StrContains(absl::AsciiStrToLower(value), "close"))
     head->keeps_open = false;
   if (is("transfer-encoding")) head->chunked = true;
-  if (!is("content-length")) return true;
-  uint64_t length = 0;
-  const bool digits = !value.empty() && value.size() <= 19 &&
-                      value.find_first_not_of("0123456789") == absl::string_view::npos;
-  if (!digits || !absl::SimpleAtoi(value, &length)) return false;
-  if (*has_length && length != head->content_length) return false;
-  *has_length = true;
-  head->content_length = length;
-  return true;
+  if (is("content-encoding")) head->encoding = std::string(value);
+  return is("content-length") ? TakeLength(value, head) : absl::OkStatus();
+}
+
+// The path of "/path?query" or of an absolute URI.
+absl::string_view PathOf(absl::string_view target) {
+  target = target.substr(0, target.find('?'));
+  for (const absl::string_view scheme : {"http://", "https://"}) {
+    if (!absl::StartsWithIgnoreCase(target, scheme)) continue;
+    const size_t path = target.find('/', scheme.size());
+    return path == absl::string_view::npos ? absl::string_view("/") : target.substr(path);
+  }
+  return target;
 }
 
 }  // namespace
 
-std::optional<HttpHead> ParseHttpHead(absl::string_view text) {
+absl::StatusOr<HttpHead> ParseHttpHead(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(absl::StripTrailingAsciiWhitespace(lines[0]), ' ');
-  if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) return std::nullopt;
+  const absl::string_view first = absl::StripTrailingAsciiWhitespace(lines[0]);
+  const std::vector<absl::string_view> words = absl::StrSplit(first, ' ');
+  if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) {
+    return NoRequest(
+        absl::StrCat("its first line is ", Shown(first), "; allowed: METHOD PATH HTTP/1.1"));
+  }
   HttpHead head;
   head.request.method = std::string(words[0]);
-  head.request.path = std::string(words[1].substr(0, words[1].find('?')));
+  head.request.path = std::string(PathOf(words[1]));
   head.keeps_open = words[2] != "HTTP/1.0";
-  bool has_length = false;
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(absl::StripSuffix(lines[i], "\r"), absl::MaxSplits(':', 1));
     const absl::string_view value = absl::StripAsciiWhitespace(field.second);
-    if (!TakeField(field.first, value, &has_length, &head)) return std::nullopt;
+    HOTBED_RETURN_IF_ERROR(TakeField(field.first, value, &head));
   }
   // Two ends of one body: a proxy in front of us may take the other one.
-  if (head.chunked && has_length) return std::nullopt;
+  if (head.chunked && head.content_length.has_value()) {
+    return NoRequest("it has both Content-Length and Transfer-Encoding");
+  }
   return head;
 }
 
@@ -97,6 +132,8 @@ const char* HttpReason(int code) {
       return "Length Required";
     case 413:
       return "Payload Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 429:
       return "Too Many Requests";
     case 503:

@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace hotbed {
 
 struct HttpRequest {
   std::string method;
-  std::string path;  // without the query
+  std::string path;  // without the query, and without scheme and host
   std::optional<std::string> accept;
   std::optional<std::string> user_agent;
   std::optional<std::string> authorization;
@@ -23,15 +24,17 @@ struct HttpRequest {
 };
 
 struct HttpHead {
-  HttpRequest request;          // without body
-  uint64_t content_length = 0;  // bytes of the body
-  bool chunked = false;         // Transfer-Encoding, of any kind
+  HttpRequest request;                     // without body
+  std::optional<uint64_t> content_length;  // bytes of the body; nothing: it is not told
+  bool chunked = false;                    // Transfer-Encoding, of any kind
+  std::string encoding;                    // Content-Encoding
   bool expects_continue = false;
   bool keeps_open = false;  // the client may send a further request on the connection
 };
 
-// The lines before the empty one. Nothing: no HTTP, or a length that is none, or two that differ.
-std::optional<HttpHead> ParseHttpHead(absl::string_view lines);
+// The lines before the empty one. InvalidArgument: no HTTP, or a length that is none, or two that
+// differ.
+absl::StatusOr<HttpHead> ParseHttpHead(absl::string_view lines);
 
 // Without percent escapes ("%2F"); nothing: an escape that is none.
 std::optional<std::string> UnescapePath(absl::string_view path);

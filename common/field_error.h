@@ -15,15 +15,21 @@ inline constexpr char kErrorField[] = "hotbed/field";
 inline constexpr char kErrorValue[] = "hotbed/value";
 inline constexpr char kErrorLimit[] = "hotbed/limit";
 
-// InvalidArgument "[thing: ]FIELD is VALUE; allowed: LIMIT", with the three as payloads.
-inline absl::Status FieldError(absl::string_view thing, absl::string_view field,
-                               absl::string_view value, absl::string_view limit) {
-  absl::Status error = absl::InvalidArgumentError(
-      absl::StrCat(thing, thing.empty() ? "" : ": ", field, " is ", value, "; allowed: ", limit));
+// `error` with the three as payloads.
+inline absl::Status WithField(absl::Status error, absl::string_view field, absl::string_view value,
+                              absl::string_view limit) {
   error.SetPayload(kErrorField, absl::Cord(field));
   error.SetPayload(kErrorValue, absl::Cord(value));
   error.SetPayload(kErrorLimit, absl::Cord(limit));
   return error;
+}
+
+// InvalidArgument "[thing: ]FIELD is VALUE; allowed: LIMIT", with the three as payloads.
+inline absl::Status FieldError(absl::string_view thing, absl::string_view field,
+                               absl::string_view value, absl::string_view limit) {
+  return WithField(absl::InvalidArgumentError(absl::StrCat(thing, thing.empty() ? "" : ": ", field,
+                                                           " is ", value, "; allowed: ", limit)),
+                   field, value, limit);
 }
 
 }  // namespace hotbed

@@ -30,6 +30,7 @@ namespace hotbed {
 namespace {
 
 constexpr char kNameSlot[] = "{name}";
+constexpr char kServedTables[] = "a served table";
 constexpr int kThreads = 8;
 constexpr int kSlowMax = 6;
 constexpr size_t kWaitingMax = 64;
@@ -56,7 +57,7 @@ class RequestCounters {
 
  private:
   RequestCounters() {
-    for (const int code : {200, 400, 401, 403, 404, 405, 408, 411, 413, 429, 500, 503, 504}) {
+    for (const int code : {200, 400, 401, 403, 404, 405, 408, 411, 413, 415, 429, 500, 503, 504}) {
       by_code_[code] = std::make_unique<Counter>(
           "hotbed_serving_http_requests_total",
           "HTTP requests that a serving server has answered, by the code of the answer.",
@@ -250,8 +251,11 @@ absl::Status HttpLookups::MayCall(const HttpRequest& request, absl::string_view 
 absl::Status HttpLookups::InTime(const HttpRequest& request, uint32_t timeout_ms) const {
   const int64_t taken_ns = clock_.NowNs() - request.arrived_ns;
   if (taken_ns < timeout_ms * kMillisecondNs) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("the answer took ", taken_ns / kMillisecondNs,
-                                                  " ms, timeout_ms is ", timeout_ms));
+  const absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat(taken_ns / kMillisecondNs,
+                   " ms have passed since the request came, timeout_ms is ", timeout_ms));
+  return WithField(late, "timeout_ms", absl::StrCat(timeout_ms),
+                   absl::StrCat("more than ", taken_ns / kMillisecondNs, " for this request now"));
 }
 
 absl::Duration HttpLookups::Left(const HttpRequest& request, uint32_t timeout_ms) const {
@@ -259,9 +263,11 @@ absl::Duration HttpLookups::Left(const HttpRequest& request, uint32_t timeout_ms
 }
 
 absl::Status HttpLookups::NotServedHere(absl::string_view table) const {
-  return absl::NotFoundError(absl::StrCat(
-      "table \"", absl::CEscape(table.substr(0, 80)), "\" is not served by ", options_.server,
-      "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+  const std::string name = absl::CEscape(table.substr(0, 80));
+  const absl::Status error = absl::NotFoundError(
+      absl::StrCat("table \"", name, "\" is not served by ", options_.server,
+                   "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+  return WithField(error, "table", name, kServedTables);
 }
 
 absl::Status HttpLookups::PartHere(const TableReplica& replica) {
@@ -270,11 +276,14 @@ absl::Status HttpLookups::PartHere(const TableReplica& replica) {
                                              " is served here alone"));
 }
 
-absl::Status HttpLookups::CheckBytes(uint64_t bytes) const {
+absl::Status HttpLookups::CheckBytes(uint64_t bytes, absl::string_view field,
+                                     absl::string_view fewer) const {
   if (bytes <= options_.message_bytes_max) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
-                                            " bytes, the limit is ", options_.message_bytes_max,
-                                            ": ask for fewer ids"));
+  const std::string limit = absl::StrCat(options_.message_bytes_max);
+  const absl::Status error = absl::OutOfRangeError(absl::StrCat(
+      "the answer would have up to ", bytes, " bytes, the limit is ", limit, ": ask for ", fewer));
+  return WithField(error, field, absl::StrCat("an answer of up to ", bytes, " bytes"),
+                   absl::StrCat("an answer of at most ", limit, " bytes"));
 }
 
 absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions,
@@ -308,10 +317,11 @@ absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions,
         absl::StrCat("no version of the table is current", model->empty() ? "" : " of that model",
                      ", as far as ", options_.server, " knows ('hotbed publish')"));
   }
-  return absl::NotFoundError(absl::StrCat(
-      options_.server, " is to have no version \"",
-      absl::CEscape(absl::string_view(*version).substr(0, 80)),
-      "\"; it has: ", names.empty() ? "none ('hotbed publish')" : absl::StrJoin(names, ", ")));
+  const std::string shown = absl::CEscape(absl::string_view(*version).substr(0, 80));
+  const std::string has = names.empty() ? "none ('hotbed publish')" : absl::StrJoin(names, ", ");
+  return WithField(absl::NotFoundError(absl::StrCat(options_.server, " is to have no version \"",
+                                                    shown, "\"; it has: ", has)),
+                   "version", shown, has);
 }
 
 struct HttpLookups::Held {
@@ -451,10 +461,11 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerHere(
     response_bytes += ResponseBytes(body, replica->rows()->coder().dim(), form);
     row_bytes += AnswerBytes(tables_, asked[i]);
   }
-  HOTBED_RETURN_IF_ERROR(InTime(request, bodies[0].timeout_ms));
   // Then all of them are asked for elsewhere.
   if (options_.others && NeedsOthers(answers)) return answers;
-  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes));
+  // Said also to a request that is late: it will be too large the next time, too.
+  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes, "ids", "fewer ids"));
+  HOTBED_RETURN_IF_ERROR(InTime(request, bodies[0].timeout_ms));
   HOTBED_RETURN_IF_ERROR(held->Take(response_bytes + row_bytes));
   HOTBED_RETURN_IF_ERROR(Run(request, bodies[0], request.body.size() + row_bytes, [&] {
     for (size_t i = 0; i < bodies.size(); ++i) {
@@ -474,8 +485,8 @@ absl::Status HttpLookups::Run(const HttpRequest& request, const LookupBody& opti
     return absl::OkStatus();
   }
   absl::Notification done;
-  int64_t retry_ns = 0;  // the answer says a second
-  HOTBED_RETURN_IF_ERROR(options_.run(
+  int64_t retry_ns = 0;
+  absl::Status taken = options_.run(
       {.bytes = bytes,
        .batch = options.batch,
        .left_ns = absl::ToInt64Nanoseconds(Left(request, options.timeout_ms))},
@@ -483,9 +494,13 @@ absl::Status HttpLookups::Run(const HttpRequest& request, const LookupBody& opti
         task();
         done.Notify();
       },
-      &retry_ns));
-  done.WaitForNotification();
-  return absl::OkStatus();
+      &retry_ns);
+  if (taken.ok()) {
+    done.WaitForNotification();
+  } else if (retry_ns > 0) {
+    taken.SetPayload(kErrorRetryMs, absl::Cord(absl::StrCat(retry_ns / kMillisecondNs)));
+  }
+  return taken;
 }
 
 absl::StatusOr<ServingClient*> HttpLookups::Others(const HttpRequest& request,
@@ -513,7 +528,7 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AskOthers(
     // As they come, as floats, and as they go.
     row_bytes += 3 * sizeof(float) * dim * std::max(body.ids.size(), body.offsets.size());
   }
-  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes));
+  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes, "ids", "fewer ids"));
   HOTBED_RETURN_IF_ERROR(held->Take(response_bytes + row_bytes));
   ServingLookupOptions options;
   options.timeout = Left(request, all.timeout_ms);
@@ -560,7 +575,7 @@ absl::StatusOr<HttpResponse> HttpLookups::TopKHere(const HttpRequest& request,
   asked.set_version(version);
   HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, asked));
   const uint64_t bytes = TopKResponseBytes(body, dim);
-  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes));
+  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes, "k", "fewer rows or vectors"));
   const Turn turn(&slow_);
   HOTBED_RETURN_IF_ERROR(turn.taken());
   Held held(budget_);
@@ -589,12 +604,14 @@ absl::StatusOr<HttpResponse> HttpLookups::TopKOfOthers(const HttpRequest& reques
   HOTBED_ASSIGN_OR_RETURN(ServingClient* const client, Others(request, body.timeout_ms));
   const uint32_t dim = client->Dim(table);
   if (dim == 0) {
-    return absl::NotFoundError(absl::StrCat("table \"", absl::CEscape(table.substr(0, 80)),
-                                            "\" is not served; 'hotbed serve add' begins that"));
+    const std::string name = absl::CEscape(absl::string_view(table).substr(0, 80));
+    return WithField(absl::NotFoundError(absl::StrCat(
+                         "table \"", name, "\" is not served; 'hotbed serve add' begins that")),
+                     "table", name, kServedTables);
   }
   HOTBED_RETURN_IF_ERROR(TopKRequestOf(body, 0, dim, table).status());
   const uint64_t bytes = TopKResponseBytes(body, dim);
-  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes));
+  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes, "k", "fewer rows or vectors"));
   Held held(budget_);
   HOTBED_RETURN_IF_ERROR(held.Take(3 * bytes));
   ServingTopKOptions options;
@@ -675,9 +692,7 @@ absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& list
   options.idle_ns_max = kIdleNsMax;
   options.threads = kThreads;
   options.nice = 0;
-  options.refusal = [](int code, const std::string& text) {
-    return ErrorResponse(code, absl::UnknownError(text));
-  };
+  options.refusal = [](int code, const absl::Status& why) { return ErrorResponse(code, why); };
   options.answered = [](int code) { RequestCounters::Get().Count(code); };
   return HttpPort::Start(std::move(options), nullptr, [lookups](const HttpRequest& request) {
     return lookups->Answer(request);

@@ -92,7 +92,8 @@ class HttpLookups {
   absl::Status NotServedHere(absl::string_view table) const;
   // Another one must be asked for its rows, too.
   static absl::Status PartHere(const TableReplica& replica);
-  absl::Status CheckBytes(uint64_t bytes) const;
+  // Names `field`, of which there is to be less: `fewer`.
+  absl::Status CheckBytes(uint64_t bytes, absl::string_view field, absl::string_view fewer) const;
   absl::StatusOr<ServingClient*> Others(const HttpRequest& request, uint32_t timeout_ms) const;
   absl::Duration Left(const HttpRequest& request, uint32_t timeout_ms) const;
   absl::StatusOr<HttpResponse> Tables(const HttpRequest& request) const;

@@ -417,6 +417,7 @@ class Serving final : public ServingProcess {
                               : place.ok()                     ? place->host
                                                                : "");
     report.set_bytes_max(options_.rows_bytes_max);
+    report.set_message_bytes_max(options_.message_bytes_max);
     report.set_stopping(stopping);
     report.set_has_disk(!options_.disk.empty());
     report.set_lookups_total(CallCounters::Get().ok.Value());

@@ -44,7 +44,11 @@ absl::Status CheckVectors(const TableReplica& replica, const v1::ServingTopKRequ
   const uint32_t dim = replica.rows()->coder().dim();
   const uint64_t row_bytes = uint64_t{dim} * sizeof(float), bytes = request.vectors().size();
   const std::string thing = absl::StrCat("table \"", replica.name(), "\"");
-  if (bytes == 0 || bytes % row_bytes != 0) {
+  if (bytes == 0) {
+    return FieldError(thing, "vectors", "empty",
+                      absl::StrCat("1..", kServedTopKVectorsMax, " vectors of ", dim, " numbers"));
+  }
+  if (bytes % row_bytes != 0) {
     return FieldError(thing, "vectors", absl::StrCat(bytes, " bytes long"),
                       absl::StrCat("multiples of ", row_bytes, " bytes, since dim is ", dim));
   }

@@ -1,5 +1,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/base/save_progress.h"
+#include "cli/commands/refuse_usage.h"
 #include "cli/commands/serve_versions.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -29,9 +31,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PublishFlags {
-  std::vector<std::string> words;  // as typed: tables, place
   std::vector<std::string> tables;
-  std::string place;
+  std::string place;  // empty: that of the newest version of the model
   std::string name;
   std::string checkpoint;  // of `place`; empty: one is saved
   std::string model;
@@ -158,23 +159,80 @@ absl::Status AwaitPublished(const CommandContext& context, const PublishFlags& f
   return Answer(context, flags, *published, bytes, current);
 }
 
-absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
-  SaveOptions options;
-  HOTBED_ASSIGN_OR_RETURN(options.directory, PlacePath(flags.place));
-  if (NamesServersDisks(options.directory)) {
+absl::Status CheckTables(const PublishFlags& flags) {
+  if (!flags.tables.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("PLACE is ", flags.place, ", and no table is named: name tables first"));
+}
+
+// Whether the last word is a place, as far as it shows: names of tables begin with a letter, digit
+// or '_', and may have '/' in them.
+bool MustBePlace(const std::string& word) {
+  return word.starts_with('/') || word.starts_with('.') || word.find(':') != word.npos;
+}
+bool MayBePlace(const std::string& word) {
+  return MustBePlace(word) || word.find('/') != word.npos;
+}
+
+// Takes the place out of the tables.
+absl::Status TakePlace(PublishFlags* flags) {
+  flags->place = flags->tables.back();
+  flags->tables.pop_back();
+  return PlacePath(flags->place).status();
+}
+
+// The same for a word that may be either: it is a table if there is one of that name.
+absl::Status FindPlace(const CommandContext& context, PublishFlags* flags) {
+  if (!flags->place.empty() || !MayBePlace(flags->tables.back())) return absl::OkStatus();
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  for (const v1::TableSpec& spec : map.tables()) {
+    if (spec.name() == flags->tables.back()) return absl::OkStatus();
+  }
+  HOTBED_RETURN_IF_ERROR(TakePlace(flags));
+  return CheckTables(*flags);
+}
+
+// Where the newest version of `model` lies.
+absl::StatusOr<std::string> PlaceOfNewest(const CommandContext& context, const std::string& model,
+                                          ServingCalls* calls) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls->Get(context.timeout_duration()));
+  const v1::ServedVersion* newest = nullptr;
+  for (const v1::ServedVersion& version : map.versions()) {
+    if (version.model() == model) newest = &version;  // they come by number
+  }
+  const size_t end = newest == nullptr ? std::string::npos : newest->folder().rfind('/');
+  if (end != std::string::npos) return newest->folder().substr(0, std::max<size_t>(end, 1));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no PLACE is given, and model ", model,
+      " has no version yet whose place could be taken: name last a directory that every server "
+      "reaches, such as /shared/versions or ./versions, or s3://BUCKET/PREFIX"));
+}
+
+// Of flags that are wrong, whatever the cluster says.
+absl::Status CheckFlags(PublishFlags* words, SaveOptions* options) {
+  if (MustBePlace(words->tables.back())) HOTBED_RETURN_IF_ERROR(TakePlace(words));
+  HOTBED_RETURN_IF_ERROR(CheckTables(*words));
+  const PublishFlags& flags = *words;
+  if (NamesServersDisks(flags.place)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("PLACE is ", options.directory,
+        absl::StrCat("PLACE is ", flags.place,
                      ": serving servers do not reach the disks of others; take a directory that "
                      "all of them reach, or s3://BUCKET/PREFIX"));
   }
-  HOTBED_RETURN_IF_ERROR(ParseSaveFlags(flags.save, &options));
-  const bool saves = flags.checkpoint.empty();
-  if (!saves && (!flags.save.at_step.empty() || !flags.save.compress.empty())) {
+  HOTBED_RETURN_IF_ERROR(ParseSaveFlags(flags.save, options));
+  if (!flags.checkpoint.empty() && (!flags.save.at_step.empty() || !flags.save.compress.empty())) {
     return absl::InvalidArgumentError(
         "--at-step and --compress are for a save, and --from-checkpoint publishes one that is "
         "there; take one or the other");
   }
+  return absl::OkStatus();
+}
+
+absl::Status Publish(const CommandContext& context, PublishFlags flags, SaveOptions options) {
+  HOTBED_RETURN_IF_ERROR(FindPlace(context, &flags));
   options.tables = flags.tables;
+  const bool saves = flags.checkpoint.empty();
   options.name = !flags.name.empty() ? flags.name
                  : !saves            ? flags.checkpoint
                           : absl::FormatTime("%Y%m%dT%H%M%E3SZ", absl::Now(), absl::UTCTimeZone());
@@ -186,8 +244,16 @@ absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
   request.set_share(flags.share);
   request.set_dry_run(true);
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
-  HOTBED_ASSIGN_OR_RETURN(v1::PublishVersionReply reply,
-                          calls.Publish(request, context.timeout_duration()));
+  const auto reply = calls.Publish(request, context.timeout_duration());
+  if (absl::IsNotFound(reply.status()) && flags.place.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        reply.status().message(), "; a PLACE has a '/' in it, such as ./", flags.tables.back()));
+  }
+  HOTBED_RETURN_IF_ERROR(reply.status());
+  HOTBED_ASSIGN_OR_RETURN(options.directory,
+                          flags.place.empty()
+                              ? PlaceOfNewest(context, reply->version().model(), &calls)
+                              : PlacePath(flags.place));
   const std::string folder = absl::StrCat(options.directory, "/", flags.checkpoint);
   Place* place = nullptr;
   if (!saves) {
@@ -195,7 +261,7 @@ absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
     HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, place));
     HOTBED_RETURN_IF_ERROR(CheckCheckpoint(context, flags, folder, manifest));
   }
-  if (flags.dry_run) return Answer(context, flags, reply, 0, false);
+  if (flags.dry_run) return Answer(context, flags, *reply, 0, false);
   HOTBED_ASSIGN_OR_RETURN(
       const Published made,
       saves ? SaveNow(context, options) : TakeSaved(context, flags, options, folder, place));
@@ -212,13 +278,16 @@ void AddPublishCommand(CLI::App* root, CommandContext* context) {
       "publish",
       "Save served tables as one version, which serving servers take up and then answer together");
   // One option: CLI11 gives a list of words all words that there are.
-  app->add_option("TABLES_AND_PLACE", flags->words,
+  app->add_option("TABLES_AND_PLACE", flags->tables,
                   "Names of the tables, and last the PLACE of versions: a directory which every "
-                  "server reaches under the same path, or s3://BUCKET/PREFIX")
+                  "server reaches under the same path, such as /shared/versions or ./versions, or "
+                  "s3://BUCKET/PREFIX. Without it: where the newest version of the model lies")
       ->required()
-      ->expected(2, CLI::detail::expected_max_vector_size)
-      ->option_text("TEXT TEXT ...");
-  app->add_option("--name", flags->name, "Name of the version; by the time if not given");
+      ->option_text("TEXT ...");
+  app->add_option("--name", flags->name, "Name of the version; by the time if not given")
+      ->check([](const std::string& name) {
+        return name.empty() ? "is empty: leave it out, and the version is named by the time" : "";
+      });
   app->add_option("--from-checkpoint", flags->checkpoint,
                   "Publish this checkpoint of PLACE, by its name, and save nothing; an incremental "
                   "one is folded first, with those that it needs, into NAME-folded")
@@ -242,10 +311,10 @@ void AddPublishCommand(CLI::App* root, CommandContext* context) {
   AddSaveFlags(app, &flags->save);
   app->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
   app->add_flag("--dry-run", flags->dry_run, "Check that it could be published; save nothing");
-  context->Runs(app, [context, flags] {
-    flags->tables = {flags->words.begin(), flags->words.end() - 1};
-    flags->place = flags->words.back();
-    return Publish(*context, *flags);
+  app->callback([context, flags] {
+    SaveOptions options;
+    RefuseUsage(CheckFlags(flags.get(), &options));
+    context->run = [context, flags, options] { return Publish(*context, *flags, options); };
   });
 }
 

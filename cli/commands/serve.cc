@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,6 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kCopiesMax = 64;
+constexpr uint64_t kStalenessHintMs = 1000;
 
 const std::map<std::string, v1::ServedFormat>& Formats() {
   static const auto* const formats = new std::map<std::string, v1::ServedFormat>{
@@ -68,6 +70,28 @@ absl::StatusOr<Copies> ParseCopies(absl::string_view text) {
                    kCopiesMax, ", as 2 or 2..6"));
 }
 
+// Without a unit it would be milliseconds, which nobody means.
+std::string WrongStaleness(const std::string& text) {
+  const absl::StatusOr<int64_t> ms = ParseMillis(text);
+  if (!ms.ok()) return std::string(ms.status().message());
+  if (*ms == 0 || absl::ascii_isalpha(absl::StripAsciiWhitespace(text).back())) return "";
+  return absl::StrCat("\"", text, "\" has no unit; write ", text, "s or ", text,
+                      "ms, or 0 for no limit");
+}
+
+std::string StalenessText(uint64_t limit_ms) {
+  return limit_ms == 0 ? "-" : ExactMillis(static_cast<int64_t>(limit_ms));
+}
+
+// Of a limit that copies often exceed, though all is well.
+std::string StalenessHint(uint64_t limit_ms) {
+  if (limit_ms == 0) return "";
+  return absl::StrCat("; copies older than ", StalenessText(limit_ms), " refuse lookups",
+                      limit_ms >= kStalenessHintMs
+                          ? ""
+                          : ", and they are up to half a second old if all is well: give it more");
+}
+
 std::string CopiesText(const v1::ServedTable& table) {
   if (table.replicas_max() == 0) return absl::StrCat(table.replicas());
   return absl::StrCat(table.replicas(), " (", table.replicas_min(), "..", table.replicas_max(),
@@ -96,6 +120,27 @@ std::string ComingText(const v1::ServedTable& table) {
       cut.servers().empty()
           ? std::string("wait for servers with room for them besides")
           : absl::StrCat("are loaded first, by ", absl::StrJoin(cut.servers(), ", ")));
+}
+
+// Copies that the table wants besides those that it has.
+std::vector<ServedPart> MissingCopies(const v1::ServedTable& table) {
+  std::vector<ServedPart> missing;
+  const uint32_t parts = std::max<uint32_t>(table.parts(), 1);
+  for (uint32_t part = 0; part < parts; ++part) {
+    uint32_t copies = 0;
+    for (int i = 0; i < table.servers_size(); ++i)
+      copies += ServedPartAt(table, i).part == part ? 1 : 0;
+    for (; copies < table.replicas(); ++copies) missing.push_back({part, parts});
+  }
+  return missing;
+}
+
+// "none has room" is said by itself.
+std::string MissingText(const v1::ServedTable& table) {
+  const size_t missing = table.servers().empty() ? 0 : MissingCopies(table).size();
+  if (missing == 0) return "";
+  return absl::StrCat("; ", missing, missing == 1 ? " copy waits" : " copies wait",
+                      " for a serving server with room");
 }
 
 absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& flags,
@@ -131,12 +176,12 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
                       " served any more\n");
       continue;
     }
-    absl::StrAppend(&text, name, flags.dry_run ? " would be" : " is", " served as ",
-                    FormatName(table.format()),
-                    table.parts() > 1 ? absl::StrCat(" in ", table.parts(), " parts") : "", " by ",
-                    table.servers().empty() ? std::string("no server yet: none has room for it")
-                                            : absl::StrJoin(table.servers(), ", "),
-                    ComingText(table), "\n");
+    absl::StrAppend(
+        &text, name, flags.dry_run ? " would be" : " is", " served as ", FormatName(table.format()),
+        table.parts() > 1 ? absl::StrCat(" in ", table.parts(), " parts") : "", " by ",
+        table.servers().empty() ? std::string("no server yet: none has room for it")
+                                : absl::StrJoin(table.servers(), ", "),
+        MissingText(table), ComingText(table), StalenessHint(table.staleness_ms_max()), "\n");
   }
   return context.Answer(json, text);
 }
@@ -144,19 +189,6 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
 // `note`: of the cut.
 std::string PartText(const ServedPart& part, const std::string& note) {
   return absl::StrCat(part.part + 1, " of ", part.parts, note);
-}
-
-// Copies that the table wants besides those that it has.
-std::vector<ServedPart> MissingCopies(const v1::ServedTable& table) {
-  std::vector<ServedPart> missing;
-  const uint32_t parts = std::max<uint32_t>(table.parts(), 1);
-  for (uint32_t part = 0; part < parts; ++part) {
-    uint32_t copies = 0;
-    for (int i = 0; i < table.servers_size(); ++i)
-      copies += ServedPartAt(table, i).part == part ? 1 : 0;
-    for (; copies < table.replicas(); ++copies) missing.push_back({part, parts});
-  }
-  return missing;
 }
 
 // Adds the copies of a table, of the cut that readers are told of or another one, and returns them.
@@ -169,7 +201,8 @@ Json AddCopies(const v1::ServedTable& table, const std::string& name, const std:
                      copy.server, copy.state, WithCommas(said.rows()), FormatBytes(said.bytes()),
                      said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
                      WithCommas(said.lookup_rows_per_s()),
-                     said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
+                     said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-",
+                     StalenessText(table.staleness_ms_max()), said.trouble()});
     copies.push_back({{"server", copy.server},
                       {"part", copy.part.part},
                       {"state", copy.state},
@@ -190,7 +223,8 @@ void AddMissing(const v1::ServedTable& table, const std::string& name, const std
                 TablePrinter* printer) {
   for (const ServedPart& part : MissingCopies(table)) {
     printer->AddRow({name, FormatName(table.format()), CopiesText(table), PartText(part, note), "-",
-                     "waits for a server with room", "-", "-", "-", "-", "-", ""});
+                     "waits for a server with room", "-", "-", "-", "-", "-",
+                     StalenessText(table.staleness_ms_max()), ""});
   }
 }
 
@@ -215,7 +249,7 @@ absl::Status Status(const CommandContext& context) {
                                {"bytes_max", server.bytes_max()}});
   }
   TablePrinter tables({"table", "format", "copies", "part", "server", "state", "rows", "memory",
-                       "disk", "rows/s asked", "age", "trouble"});
+                       "disk", "rows/s asked", "age", "limit", "trouble"});
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
@@ -277,9 +311,7 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   add->add_option("--staleness-max", flags->staleness_max,
                   "A copy that is older refuses lookups, such as 30s; 0: it never does. Without "
                   "it 0, or as a table that is served has it")
-      ->check([](const std::string& text) {
-        return std::string(ParseMillis(text).status().message());
-      });
+      ->check(WrongStaleness);
   add->add_flag("--dry-run", flags->dry_run, "Print where the tables would be; change nothing");
   context->Runs(add,
                 [context, flags] { return Change(v1::ServeTablesRequest::ADD, *flags, *context); });

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "cli/base/interrupt.h"
+#include "cli/commands/refuse_usage.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -153,16 +154,19 @@ absl::Status Choose(v1::ChooseVersionRequest::Action action, const ServeVersionF
                    reply.choice().pinned() ? ", and stays so when newer ones come" : "", "\n"));
 }
 
-absl::Status Pin(const ServeVersionFlags& flags, const CommandContext& context) {
-  if (flags.off != flags.name.empty()) {
+absl::Status CheckPin(const ServeVersionFlags& flags) {
+  if (!flags.off && flags.name.empty()) {
     return absl::InvalidArgumentError("name a version to be pinned, or give --off");
+  }
+  if (flags.off && !flags.name.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "VERSION is ", flags.name, ", and --off is given, which pins none: leave out one of them"));
   }
   if (!flags.off && !flags.model.empty()) {
     return absl::InvalidArgumentError(
         "--model goes with --off: a version that is named belongs to one model");
   }
-  return Choose(flags.off ? v1::ChooseVersionRequest::UNPIN : v1::ChooseVersionRequest::PIN, flags,
-                context);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -280,7 +284,12 @@ void AddServeVersionCommands(CLI::App* serve, CommandContext* context) {
   add_flags(pin, pin_flags.get(),
             "With --off: the model whose newest version is to be current; not needed if only one "
             "model has versions");
-  context->Runs(pin, [context, pin_flags] { return Pin(*pin_flags, *context); });
+  pin->callback([context, pin_flags] {
+    RefuseUsage(CheckPin(*pin_flags));
+    const auto action =
+        pin_flags->off ? v1::ChooseVersionRequest::UNPIN : v1::ChooseVersionRequest::PIN;
+    context->run = [=] { return Choose(action, *pin_flags, *context); };
+  });
   auto back_flags = std::make_shared<ServeVersionFlags>();
   CLI::App* back = serve->add_subcommand(
       "rollback", "Make the version before the current one current, from its files if need be");

@@ -38,7 +38,8 @@ Check CheckServing(const v1::ServingMap& map) {
       }
       if (copy.part.part < ready_copies.size()) ++ready_copies[copy.part.part];
       if (copy.age_ms > limit_ms) {
-        absl::StrAppend(&old, " ", name, " on ", copy.server, " by ", copy.age_ms / 1000, " s");
+        absl::StrAppend(&old, " ", name, " on ", copy.server, " is ", copy.age_ms,
+                        " ms old (allowed: ", limit_ms, ")");
       }
     }
     if (table.has_beside() && !table.beside().leaves()) {
@@ -71,7 +72,7 @@ Check CheckServing(const v1::ServingMap& map) {
         &found, found.empty() ? "" : "; ",
         "parts that wait for serving servers with room beside the present ones:", waiting);
   }
-  if (!old.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "behind:", old);
+  if (!old.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "too old:", old);
   if (!troubles.empty()) {
     absl::StrAppend(&found, found.empty() ? "" : "; ", "in trouble:", absl::StrJoin(troubles, ","));
   }

@@ -22,6 +22,7 @@
 #include "client/serving/connect_as.h"
 #include "client/serving/cut_lookup.h"
 #include "common/clock.h"
+#include "common/field_error.h"
 #include "common/hedge_budget.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
@@ -67,7 +68,8 @@ struct Server {
   std::unique_ptr<v1::Serving::Stub> stub;
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
-  std::atomic<int64_t> busy_until_ns{0};  // it has refused a call, and said so
+  std::atomic<int64_t> busy_until_ns{0};       // it has refused a call, and said so
+  std::atomic<uint64_t> message_bytes_max{0};  // 0: it is not known
 };
 
 // The servers of one part of a table.
@@ -192,7 +194,9 @@ absl::StatusOr<Version> FindVersion(const Map& map, const std::string& name) {
         absl::StrCat("version \"", name, "\" is not held by servers any more; ", NamesOf(map),
                      "; 'hotbed serve pin ", name, "' lets them take it up again"));
   }
-  return absl::NotFoundError(absl::StrCat("there is no version \"", name, "\"; ", NamesOf(map)));
+  return WithField(
+      absl::NotFoundError(absl::StrCat("there is no version \"", name, "\"; ", NamesOf(map))),
+      "version", name, NamesOf(map));
 }
 
 // As a lookup names it, for each table.
@@ -212,6 +216,26 @@ std::vector<absl::StatusOr<Version>> FindVersions(const Map& map,
     found[i] = FindCurrent(map, *model, ids, tables[i].table);
   }
   return found;
+}
+
+// A call that is too large would be refused as an overload is, or end its connection.
+absl::Status CheckBytes(const Server& server, uint64_t bytes, const std::string& parts) {
+  const uint64_t allowed = server.message_bytes_max.load(std::memory_order_relaxed);
+  if (allowed == 0 || bytes <= allowed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      parts, ": the request to serving server ", server.name, " has ", bytes,
+      " bytes, allowed: ", allowed, ", its --message-bytes-max; send it as several requests"));
+}
+
+absl::Status CheckBytes(const OpenCall& call, const std::vector<ServingIds>& tables) {
+  const uint64_t bytes = call.request.ByteSizeLong();
+  if (CheckBytes(*call.server, bytes, "").ok()) return absl::OkStatus();
+  std::vector<std::string> parts;
+  for (const Wanted* const wanted : call.tables) {
+    const ServingIds& asked = tables[wanted->index];
+    parts.push_back(absl::StrCat(Name(asked.table), " with ", asked.ids.size(), " ids"));
+  }
+  return CheckBytes(*call.server, bytes, absl::StrJoin(parts, ", "));
 }
 
 v1::ServedPooling PoolingOf(Pooling pooling) {
@@ -368,6 +392,10 @@ class GrpcServingClient final : public ServingClient {
         for (Wanted& part : all) open.push_back(&part);
       }
       auto calls = MakeTopKCalls(found, open, request);
+      for (const auto& [part, call] : calls) {
+        HOTBED_RETURN_IF_ERROR(CheckBytes(*call->server, call->request.ByteSizeLong(),
+                                          absl::StrCat(Name(table), " with vectors and only_ids")));
+      }
       bool in_time = true;
       if (calls.empty()) {
         in_time = BeginRound(*map, asked, open, options.stop, end_ns);
@@ -410,6 +438,7 @@ class GrpcServingClient final : public ServingClient {
       });
       if (*cut_again) return absl::AbortedError("a table is cut into other parts by now");
       auto calls = MakeCalls(*map, tables, open, options);
+      for (const auto& call : calls) HOTBED_RETURN_IF_ERROR(CheckBytes(*call, tables));
       bool in_time = true;
       if (calls.empty()) {
         in_time = BeginRound(*map, tables, open, options.stop, end_ns);
@@ -559,8 +588,9 @@ class GrpcServingClient final : public ServingClient {
                                   const v1::ServedVersion& version) {
     const auto table = map.tables.find(name);
     if (table == map.tables.end()) {
-      return absl::NotFoundError(
-          absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+      return WithField(absl::NotFoundError(absl::StrCat(
+                           Name(name), " is not served; 'hotbed serve add' begins that")),
+                       "table", name, "a served table");
     }
     if (version.number() == 0 || HasServedTable(version, table->second.id)) return absl::OkStatus();
     return absl::NotFoundError(
@@ -812,6 +842,7 @@ class GrpcServingClient final : public ServingClient {
                                                     const std::vector<Wanted*>& open,
                                                     const ServingLookupOptions& options) const {
     auto calls = MakeCalls(map, tables, open, options);
+    std::erase_if(calls, [&](const auto& call) { return !CheckBytes(*call, tables).ok(); });
     const bool may = budget_.Take(static_cast<int64_t>(calls.size()));
     if (!may) counters_.hedges_refused.fetch_add(1);
     for (const auto& call : calls) {
@@ -1085,6 +1116,7 @@ class GrpcServingClient final : public ServingClient {
       if (server == nullptr || server->failure_domain != info.failure_domain()) {
         server = Dial(info);
       }
+      server->message_bytes_max.store(info.message_bytes_max(), std::memory_order_relaxed);
       servers[name] = server;
     }
     auto map = std::make_shared<Map>();

@@ -9,6 +9,15 @@
 #include "python/binding/handles.h"
 
 namespace hotbed::python {
+namespace {
+
+// Py_BuildValue makes None of a null pointer, which is the data of an empty vector.
+template <typename Value>
+const char* BytesOf(const std::vector<Value>& values) {
+  return values.empty() ? "" : reinterpret_cast<const char*>(values.data());
+}
+
+}  // namespace
 
 bool ReadMetric(const char* word, RowMetric* metric) {
   for (const auto& [name, value] :
@@ -36,9 +45,8 @@ PyObject* NearestOf(const std::vector<std::vector<ScoredRow>>& nearest) {
       scores.push_back(row.score);
     }
   }
-  return Py_BuildValue("(Oy#y#)", counts.get(), reinterpret_cast<const char*>(found.data()),
-                       static_cast<Py_ssize_t>(found.size() * sizeof(uint64_t)),
-                       reinterpret_cast<const char*>(scores.data()),
+  return Py_BuildValue("(Oy#y#)", counts.get(), BytesOf(found),
+                       static_cast<Py_ssize_t>(found.size() * sizeof(uint64_t)), BytesOf(scores),
                        static_cast<Py_ssize_t>(scores.size() * sizeof(double)));
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "hotbed/serving.h"
 #include "python/binding/arguments.h"
 #include "python/binding/arrays.h"
@@ -111,12 +112,14 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
   asked->table = name;
   asked->pooling = static_cast<Pooling>(pooling);
   const std::string place = "table \"" + asked->table + "\": ";
-  return TakeIds(ids, place + "ids", nullptr, borrowed, &asked->ids) &&
-         (offsets == Py_None ||
-          TakeCounts(offsets, place + "offsets", borrowed, &asked->offsets)) &&
-         (weights == Py_None ||
-          TakeFloats(weights, place + "weights", static_cast<int64_t>(asked->ids.size()),
-                     "one per id", borrowed, &asked->weights));
+  if (!TakeIds(ids, place + "ids", nullptr, borrowed, &asked->ids) ||
+      (offsets != Py_None && !TakeCounts(offsets, place + "offsets", borrowed, &asked->offsets))) {
+    return false;
+  }
+  if (weights == Py_None) return true;
+  const auto count = static_cast<int64_t>(asked->ids.size());
+  return TakeFloats(weights, place + "weights", count, absl::StrCat(count, " floats, one per id"),
+                    borrowed, &asked->weights);
 }
 
 // (dim, values, exists, tiers, age in seconds, server, version, code of the status, its message),

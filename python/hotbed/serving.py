@@ -190,5 +190,16 @@ def _asked(name: str, value: Any) -> tuple[str, Any, int, Optional[Any], Optiona
     if value.pooling not in _POOLING:
         raise errors.InvalidArgument(f'table "{name}": pooling is "{value.pooling}"; allowed: sum, mean, max', table=name,
                                      value=value.pooling, limit='sum, mean, max')
-    weights = None if value.weights is None else _arrays.readable(value.weights, 'weights')
-    return name, _arrays.readable(value.ids, 'ids'), _POOLING[value.pooling], _arrays.readable(value.offsets, 'offsets'), weights
+    return (name, _arrays.readable(value.ids, 'ids'), _POOLING[value.pooling], _arrays.readable(value.offsets, 'offsets'),
+            None if value.weights is None else _weights(name, value.weights))
+
+
+def _weights(name: str, weights: Any) -> Any:
+    if not isinstance(weights, (list, tuple, range)):
+        return _arrays.readable(weights, 'weights')
+    import numpy as np
+
+    try:
+        return np.asarray(weights, np.float32)
+    except (TypeError, ValueError):
+        raise errors.ArrayError(f'table "{name}": weights is a list with elements that are no numbers; allowed: floats, one per id') from None

@@ -1,11 +1,13 @@
 #include "serving/http/lookup_reply.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/field_error.h"
@@ -67,6 +69,8 @@ constexpr ReplyField kErrorFields[] = {
     {"field", R"({"type": "string"})", "The field that is refused, such as ids[3]."},
     {"value", R"({"type": "string"})", "Its value."},
     {"limit", R"({"type": "string"})", "The values that are allowed."},
+    {"retry_ms", R"({"type": "integer"})",
+     "Where too much waits: after how many milliseconds the request may come again."},
 };
 
 const char* TypeName(RowType type) {
@@ -213,6 +217,13 @@ HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBod
 
 namespace {
 
+// 0: the error says none.
+uint64_t RetryMsOf(const absl::Status& error) {
+  const auto text = error.GetPayload(kErrorRetryMs);
+  uint64_t ms = 0;
+  return text.has_value() && absl::SimpleAtoi(std::string(*text), &ms) ? ms : 0;
+}
+
 Json ErrorOf(int code, const absl::Status& error) {
   Json said = {{"code", code}, {"message", std::string(error.message())}};
   for (const auto& [name, payload] :
@@ -222,6 +233,7 @@ Json ErrorOf(int code, const absl::Status& error) {
       said[name] = std::string(*text);
     }
   }
+  if (const uint64_t ms = RetryMsOf(error); ms > 0) said["retry_ms"] = ms;
   return said;
 }
 
@@ -249,7 +261,11 @@ HttpResponse ErrorResponse(int code, const absl::Status& error) {
   HttpResponse response = {
       .code = code, .type = "application/json", .body = DumpOf({{"error", said}}) + "\n"};
   if (code == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (code == 429 || code == 503) response.headers.emplace_back("Retry-After", "1");
+  if (code == 429 || code == 503) {
+    // HTTP has whole seconds alone.
+    const uint64_t seconds = (RetryMsOf(error) + 999) / 1000;
+    response.headers.emplace_back("Retry-After", absl::StrCat(std::max<uint64_t>(seconds, 1)));
+  }
   return response;
 }
 

@@ -36,8 +36,11 @@ HttpResponse LookupsResponse(absl::Span<const TableText> tables);
 template <typename Number>
 void AppendNumber(Number value, std::string* text);
 
-// A document {"error": ...} with text and, where `error` has them (common/field_error.h), field,
-// value and limit; with headers that tell the client what to do.
+// A payload of an error: milliseconds in digits, after which a request may be sent again.
+inline constexpr char kErrorRetryMs[] = "hotbed/retry_ms";
+
+// A document {"error": ...} with text and, where `error` has them, field, value and limit
+// (common/field_error.h) and retry_ms; with headers that tell the client what to do.
 HttpResponse ErrorResponse(int code, const absl::Status& error);
 // The code that stands for a status.
 int HttpCodeOf(absl::StatusCode code);

@@ -90,10 +90,10 @@ Json OctetHeaders() {
 
 Json OperationOf(const HttpRoute& route) {
   Json operation = {{"summary", route.about}};
-  Json responses = ErrorsOf({401, 403, 408, 503});
+  Json responses = ErrorsOf({401, 403, 405, 408, 500, 503});
   Json ok = {{"description", "OK"}};
   if (std::string(route.method) == "POST") {
-    responses.update(ErrorsOf({400, 404, 411, 413, 429, 504}));
+    responses.update(ErrorsOf({400, 404, 411, 413, 415, 429, 504}));
   }
   if (std::string(route.path).find('{') != std::string::npos) {
     operation["parameters"] = Json::array({Json{
@@ -130,7 +130,7 @@ Json OperationOf(const HttpRoute& route) {
     case HttpRoute::kDocument:
       operation["operationId"] = "getDocument";
       ok["content"] = {{"application/json", {{"schema", {{"type", "object"}}}}}};
-      responses = ErrorsOf({408, 503});
+      responses = ErrorsOf({405, 408, 503});
       break;
   }
   responses["200"] = std::move(ok);

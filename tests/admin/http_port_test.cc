@@ -84,8 +84,8 @@ class HttpPortTest : public ::testing::Test {
     if (options.bodies_bytes_max == 0) options.bodies_bytes_max = 1'000'000;
     options.idle_ns_max = 60 * kSecondNs;
     options.threads = 2;
-    options.refusal = [](int code, const std::string& text) {
-      return HttpResponse{.code = code, .body = absl::StrCat("refused: ", text)};
+    options.refusal = [](int code, const absl::Status& why) {
+      return HttpResponse{.code = code, .body = absl::StrCat("refused: ", why.message())};
     };
     options.answered = [this](int code) {
       ++answers_;
@@ -138,13 +138,39 @@ TEST_F(HttpPortTest, ABodyComesInPieces) {
   EXPECT_THAT(client.ReadUntil("]"), HasSubstr(absl::StrCat("[POST ", body, "]")));
 }
 
+TEST(HttpHeadTest, AnAbsoluteUriHasAPathToo) {
+  for (const auto& [target, path] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"/v1/tables?x=/y", "/v1/tables"},
+           {"http://x:80/v1/tables?y", "/v1/tables"},
+           {"HTTPS://x/", "/"},
+           {"http://x", "/"},
+           {"http://x?y=/z", "/"},
+           {"/http://x/y", "/http://x/y"}}) {
+    const absl::StatusOr<HttpHead> head =
+        ParseHttpHead(absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: x"));
+    ASSERT_TRUE(head.ok()) << target;
+    EXPECT_EQ(head->request.path, path) << target;
+  }
+  EXPECT_THAT(std::string(ParseHttpHead("GET /x").status().message()),
+              HasSubstr("its first line is \"GET /x\""));
+}
+
 TEST_F(HttpPortTest, WhatIsNotTakenIsRefusedWithItsCode) {
   const std::string head = "POST /x HTTP/1.1\r\nHost: x\r\n";
   EXPECT_THAT(Refused(head + "Content-Length: 100001\r\n\r\n"),
               HasSubstr("refused: the body has 100001 bytes, the limit is 100000"));
   EXPECT_EQ(last_code_, 413);
   EXPECT_THAT(Refused(head + "Transfer-Encoding: chunked\r\n\r\n"), StartsWith("HTTP/1.1 411 "));
-  EXPECT_THAT(Refused("DELETE /x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Refused(head + "\r\n"), StartsWith("HTTP/1.1 411 "));
+  EXPECT_THAT(Refused(head + "Content-Length: 3\r\nContent-Encoding: gzip\r\n\r\nabc"),
+              StartsWith("HTTP/1.1 415 "));
+  const std::string other_method = Refused("DELETE /x HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(other_method, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(other_method, HasSubstr("\r\nAllow: GET, HEAD, POST\r\n"));
+  EXPECT_THAT(Refused(head + "Content-Length: -1\r\n\r\n"),
+              HasSubstr("refused: Content-Length is \"-1\"; allowed: 1 to 19 digits"));
+  EXPECT_THAT(Refused(head + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc"),
+              HasSubstr("Content-Length is 3 and 4; allowed: one number"));
   for (const char* bad : {"Content-Length: 3\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n",
                           "Content-Length: 99999999999999999999\r\n", "Content-Length: \r\n",
                           "Content-Length : 3\r\n", " Content-Length: 3\r\n",

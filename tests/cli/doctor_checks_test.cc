@@ -91,7 +91,9 @@ TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
   map.mutable_servers(0)->set_silent_ms(3'000);
   Check check = CheckServing(map);
   EXPECT_EQ(check.verdict, Verdict::kWarning);
-  EXPECT_THAT(check.found, HasSubstr("behind: user on r0 by 62 s; see 'hotbed serve status'"));
+  EXPECT_THAT(
+      check.found,
+      HasSubstr("too old: user on r0 is 62000 ms old (allowed: 60000); see 'hotbed serve status'"));
   table.set_staleness_ms_max(100'000);
   EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << "the table's limit counts";
   map.mutable_servers(0)->mutable_replicas(0)->set_trouble("the device has failed");

@@ -40,6 +40,7 @@ class FakeServing : public v1::ServingCoordinator::Service {
                               v1::PublishVersionReply* said) override {
     published.push_back(*request);
     said->mutable_version()->set_name(request->name());
+    said->mutable_version()->set_model(request->model());
     return status;
   }
   grpc::Status ChooseVersion(grpc::ServerContext*, const v1::ChooseVersionRequest* request,

@@ -28,7 +28,7 @@ TEST_F(ServeCommandsTest, AddAsksForWhatTheFlagsSay) {
   Answer answer =
       RunAt({"serve", "add", "user", "--format=int8", "--replicas=2", "--staleness-max=30s"});
   EXPECT_EQ(answer.code, 0) << answer.err;
-  EXPECT_EQ(answer.out, "user is served as int8 by r0, r1\n");
+  EXPECT_EQ(answer.out, "user is served as int8 by r0, r1; copies older than 30s refuse lookups\n");
   ASSERT_EQ(fake_.serving.served.size(), 1u);
   const v1::ServeTablesRequest asked = fake_.serving.served[0];
   EXPECT_EQ(asked.action(), v1::ServeTablesRequest::ADD);
@@ -88,7 +88,11 @@ TEST_F(ServeCommandsTest, PartsAreAskedForAndShown) {
   for (const uint32_t part : {0, 1, 0}) table.add_server_parts(part);
   *fake_.serving.reply.add_tables() = table;
   Answer answer = RunAt({"serve", "add", "user", "--format=int8", "--parts=2", "--replicas=2"});
-  EXPECT_EQ(answer.out, "user is served as int8 in 2 parts by r0, r1, r2\n") << answer.err;
+  EXPECT_EQ(
+      answer.out,
+      "user is served as int8 in 2 parts by r0, r1, r2; 1 copy waits for a serving server with "
+      "room; copies older than 30s refuse lookups\n")
+      << answer.err;
   EXPECT_EQ(fake_.serving.served[0].parts(), 2u);
   *fake_.serving.map.add_tables() = table;
   fake_.serving.map.add_specs()->set_name("user");
@@ -119,7 +123,7 @@ TEST_F(ServeCommandsTest, PartsThatAreToFollowAreShown) {
   *fake_.serving.reply.add_tables() = table;
   EXPECT_THAT(
       RunAt({"serve", "add", "user", "--format=int8", "--parts=2"}).out,
-      HasSubstr("by r0; it is to be in 2 parts, which wait for servers with room for them"));
+      HasSubstr("; it is to be in 2 parts, which wait for servers with room for them besides"));
   table.mutable_beside()->add_servers("r1");
   table.mutable_beside()->add_server_parts(1);
   *fake_.serving.reply.mutable_tables(0) = table;
@@ -143,17 +147,41 @@ TEST_F(ServeCommandsTest, WithoutRoomAddSaysSo) {
   *fake_.serving.reply.add_tables() = Served({});
   const Answer answer = RunAt({"serve", "add", "user", "--format=int8"});
   EXPECT_EQ(answer.code, 0) << answer.err;
-  EXPECT_EQ(answer.out, "user is served as int8 by no server yet: none has room for it\n");
+  EXPECT_EQ(answer.out,
+            "user is served as int8 by no server yet: none has room for it; copies older than 30s "
+            "refuse lookups\n");
 }
 
 TEST_F(ServeCommandsTest, WrongFlagsAreRefusedBeforeTheCall) {
   for (const char* flag :
        {"--format=int3", "--replicas=0", "--replicas=65", "--replicas=3..2", "--replicas=2..65",
-        "--replicas=2..", "--parts=65", "--staleness-max=3x"}) {
-    EXPECT_NE(RunAt({"serve", "add", "user", flag}).code, 0) << flag;
+        "--replicas=2..", "--parts=65", "--staleness-max=3x", "--staleness-max=5"}) {
+    EXPECT_EQ(RunAt({"serve", "add", "user", flag}).code, kExitUsage) << flag;
   }
+  EXPECT_THAT(RunAt({"serve", "add", "user", "--staleness-max=5"}).err,
+              HasSubstr("\"5\" has no unit; write 5s or 5ms"));
   EXPECT_NE(RunAt({"serve", "add"}).code, 0);
   EXPECT_TRUE(fake_.serving.served.empty());
+}
+
+TEST_F(ServeCommandsTest, ALimitThatCopiesOftenExceedIsTold) {
+  v1::ServedTable table = Served({"r0", "r1"});
+  table.set_staleness_ms_max(200);
+  *fake_.serving.reply.add_tables() = table;
+  EXPECT_THAT(
+      RunAt({"serve", "add", "user", "--staleness-max=200ms"}).out,
+      HasSubstr("copies older than 200ms refuse lookups, and they are up to half a second"));
+  *fake_.serving.map.add_tables() = table;
+  fake_.serving.map.add_specs()->set_name("user");
+  EXPECT_THAT(RunAt({"serve", "status"}).out, HasSubstr("200ms"));
+}
+
+TEST_F(ServeCommandsTest, CopiesForWhichThereIsNoServerAreTold) {
+  v1::ServedTable table = Served({"r0", "r1"});
+  table.set_replicas(4);
+  *fake_.serving.reply.add_tables() = table;
+  EXPECT_THAT(RunAt({"serve", "add", "user", "--replicas=4"}).out,
+              HasSubstr("by r0, r1; 2 copies wait for a serving server with room"));
 }
 
 TEST_F(ServeCommandsTest, RemoveEndsServing) {
@@ -240,14 +268,44 @@ TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
             kExitUsage);
 }
 
+TEST_F(ServeCommandsTest, WithoutAPlaceThatOfTheNewestVersionIsTaken) {
+  const Answer none = RunAt({"publish", "user", "item", "--model=ads", "--name=v1"});
+  EXPECT_EQ(none.code, kExitFailed);
+  EXPECT_THAT(none.err, HasSubstr("no PLACE is given, and model ads has no version yet"));
+  for (const char* folder : {"/versions/v1", "/newer/v2", "/others/v3"}) {
+    v1::ServedVersion& version = *fake_.serving.map.add_versions();
+    version.set_folder(folder);
+    version.set_model(folder == std::string("/others/v3") ? "search" : "ads");
+  }
+  // The checkpoint is looked for there.
+  const auto publish = [&](const char* last) {
+    return RunAt({"publish", "user", last, "--model=ads", "--from-checkpoint=v0", "--dry-run"}).err;
+  };
+  EXPECT_THAT(publish("item"), HasSubstr("/newer/v0"));
+  // A word with a slash is a place, unless there is such a table.
+  EXPECT_THAT(publish("ads/item"), HasSubstr("/ads/item/v0"));
+  fake_.map.add_tables()->set_name("ads/item");
+  EXPECT_THAT(publish("ads/item"), HasSubstr("/newer/v0"));
+  ASSERT_EQ(fake_.serving.published.size(), 4u);
+  const auto tables = [this](size_t call) { return fake_.serving.published[call].tables(); };
+  EXPECT_THAT(tables(1), ::testing::ElementsAre("user", "item"));
+  EXPECT_THAT(tables(2), ::testing::ElementsAre("user"));
+  EXPECT_THAT(tables(3), ::testing::ElementsAre("user", "ads/item"));
+  EXPECT_TRUE(fake_.serving.published[0].dry_run()) << "it is refused before it saves";
+  fake_.serving.status = {grpc::StatusCode::NOT_FOUND, "table \"versions\" does not exist"};
+  EXPECT_THAT(RunAt({"publish", "user", "versions"}).err,
+              HasSubstr("does not exist; a PLACE has a '/' in it, such as ./versions"));
+}
+
 TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"publish"},
-        {"publish", "user"},
+        {"publish", "/v"},
+        {"publish", "user", "/v", "--name", ""},
         {"publish", "user", "/v", "--at-step=x"},
         {"publish", "user", "/v", "--group=g"},
         {"publish", "user", "/v", "--from-checkpoint=v1", "--at-step=3"},
-        {"publish", "user", "/v", "--from-checkpoint="},
+        {"publish", "user", "/v", "--from-checkpoint", ""},
         {"publish", "user", "/v", "--from-checkpoint=../v1"},
         {"publish", "user", "/v", "--compress=lz4"},
         {"publish", "user", "s3:///x"},
@@ -256,10 +314,18 @@ TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
         {"serve", "pin", "v1", "--off"},
         {"serve", "pin", "v1", "--model=ads"},
         {"serve", "unpublish"}}) {
-    EXPECT_NE(RunAt(words).code, kExitOk) << words.back();
+    EXPECT_EQ(RunAt(words).code, kExitUsage) << words.back();
   }
   EXPECT_TRUE(fake_.serving.published.empty());
   EXPECT_TRUE(fake_.serving.chosen.empty());
+  EXPECT_THAT(RunAt({"serve", "pin", "v1", "--off"}).err, HasSubstr("leave out one of them"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"topk", "user"},
+                                                {"topk", "user", "--id=1", "--k=0"},
+                                                {"topk", "user", "--id=1", "--metric=euclid"},
+                                                {"topk", "user", "--id=x"},
+                                                {"topk", "user", "--id=1", "--version=v1"}}) {
+    EXPECT_EQ(RunAt(words).code, kExitUsage) << words.back();
+  }
 }
 
 TEST_F(ServeCommandsTest, VersionsArePinnedRolledBackAndEnded) {

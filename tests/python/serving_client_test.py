@@ -159,8 +159,30 @@ class Serving(unittest.TestCase):
         with self.assertRaises(hotbed.NotFound):
             self.client.topk('nobody', vectors[0], 1)
         code, _, err = self.up.cli('topk', 'user', '--id', 17, '--version', 'v1')
-        self.assertEqual(code, 1, err)
+        self.assertEqual(code, 2, err)
         self.assertIn('add --served', err)
+
+    def test_topk_without_a_row_is_empty(self):
+        vectors = np.ones((2, 4), np.float32)
+        for only in ({'filter': []}, {'first_id': 100}):
+            for ids, scores in self.client.topk('user', vectors, 3, timeout=20, **only).pairs + self.trainer.table('user').topk(vectors, 3, **only):
+                self.assertEqual((ids.shape, ids.dtype, scores.shape, scores.dtype), ((0,), np.uint64, (0,), np.float64))
+
+    def test_a_request_that_is_too_large_is_refused_at_once(self):
+        before = self.client.stats()['calls']
+        for call in (lambda: self.client.lookup({'user': np.zeros(2_200_000, np.uint64)}, timeout=600),
+                     lambda: self.client.lookup({'user': np.zeros(5_000_000, np.uint64)}, timeout=600)):
+            with self.assertRaisesRegex(hotbed.InvalidArgument, r'table "user" with .*0,?000 ids.*allowed: 16777216, its --message-bytes-max'):
+                call()
+        self.assertEqual(self.client.stats()['calls'], before, 'nothing was sent')
+
+    def test_commands_say_that_a_table_is_composed(self):
+        code, _, err = self.up.cli('table', 'create', 'q', '--dim', 4, '--rows', 10000, '--compose', 'quotient-remainder')
+        self.assertEqual(code, 0, err)
+        for words in (('serve', 'add', 'q'), ('publish', 'q', '/nowhere/versions'), ('topk', 'q', '--id', 1)):
+            code, _, err = self.up.cli(*words)
+            self.assertEqual(code, 1, err)
+            self.assertRegex(err, 'table "?q"? is composed', words)
 
     def test_errors_name_what_is_wrong(self):
         with self.assertRaises(hotbed.NotFound) as caught:
@@ -172,6 +194,13 @@ class Serving(unittest.TestCase):
             self.client.lookup({'item': hotbed.Bags([1, 2], [0], 'avg')})
         with self.assertRaisesRegex(hotbed.ArrayError, 'weights'):
             self.client.lookup({'item': hotbed.Bags([1, 2], [0], 'sum', np.ones(3, np.float32))})
+        with self.assertRaisesRegex(hotbed.ArrayError, r'weights is int64 of shape \(2\); allowed: 2 floats, one per id'):
+            self.client.lookup({'item': hotbed.Bags([1, 2], [0], 'sum', np.ones(2, np.int64))})
+        with self.assertRaisesRegex(hotbed.ArrayError, 'weights is a list with elements that are no numbers'):
+            self.client.lookup({'item': hotbed.Bags([1, 2], [0], 'sum', ['a', 'b'])})
+        bags = [hotbed.Bags([17, 99], [0], 'sum', weights) for weights in ([2, 1], [2.0, 1.0])]
+        whole, floats = (self.client.lookup({'item': one}, timeout=20)['item'].values.tolist() for one in bags)
+        self.assertEqual(whole, floats)
         with self.assertRaisesRegex(hotbed.ArrayError, 'ids is float'):
             self.client.lookup({'item': np.array([0.5])})
         with self.assertRaises(hotbed.InvalidArgument):

@@ -281,6 +281,12 @@ class HttpLookupsTest : public testing::Test {
         return absl::OkStatus();
       };
     }
+    if (retry_ms_ > 0) {
+      options.run = [this](const LookupQueue::Wanted&, LookupQueue::Task, int64_t* retry_ns) {
+        *retry_ns = retry_ms_ * kMillisecondNs;
+        return absl::ResourceExhaustedError("too much waits");
+      };
+    }
     HttpLookups lookups(options, &tables_, &budget_, Clock::Real());
     HttpRequest request = {.method = method, .path = path};
     request.body = body;
@@ -295,6 +301,7 @@ class HttpLookupsTest : public testing::Test {
   uint64_t message_bytes_max_ = 1000;
   ServingClient* others_ = nullptr;
   bool* batch_ = nullptr;  // of the newest lookup
+  int64_t retry_ms_ = 0;   // above 0: lookups are refused with this hint
 };
 
 // Answers tables "user" and "item" with rows of their ids, and has no others.
@@ -465,6 +472,11 @@ TEST_F(HttpLookupsTest, ErrorsHaveTheCodeThatFits) {
   EXPECT_EQ(code(R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"), 413);  // the answer is too large
   EXPECT_EQ(Ask("POST", path, R"({"ids": [1], "timeout_ms": 5})", "", 6 * kMillisecondNs).code,
             504);
+  // An answer that is too large would be so the next time, too.
+  EXPECT_EQ(Ask("POST", path, R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9], "timeout_ms": 5})", "",
+                6 * kMillisecondNs)
+                .code,
+            413);
   EXPECT_EQ(Ask("POST", "/v1/tables/user:lookup", R"({"ids": [1]})").code, 404);
   EXPECT_EQ(Ask("POST", "/v1/tables/%zz:lookup", R"({"ids": [1]})").code, 404);
   EXPECT_EQ(Ask("GET", path).code, 405);
@@ -477,6 +489,31 @@ TEST_F(HttpLookupsTest, ErrorsHaveTheCodeThatFits) {
   EXPECT_EQ(budget_.in_flight(), 0u);
 }
 
+TEST_F(HttpLookupsTest, ErrorsNameFieldValueAndLimit) {
+  const std::string path = "/v1/tables/ads%2Fclicks:lookup";
+  const auto error = [&](const std::string& of, const std::string& body, int64_t late_ns = 0) {
+    return Json::parse(Ask("POST", of, body, "", late_ns).body)["error"];
+  };
+  const Json table = error("/v1/tables/user:lookup", R"({"ids": [1]})");
+  EXPECT_EQ(table["field"], "table");
+  EXPECT_EQ(table["value"], "user");
+  const Json version = error(path, R"({"ids": [1], "version": "v9"})");
+  EXPECT_EQ(version["field"], "version");
+  EXPECT_EQ(version["value"], "v9");
+  EXPECT_EQ(error(path, R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})")["field"], "ids");
+  const Json late = error(path, R"({"ids": [1], "timeout_ms": 5})", 6 * kMillisecondNs);
+  EXPECT_EQ(late["field"], "timeout_ms");
+  EXPECT_EQ(late["value"], "5");
+}
+
+TEST_F(HttpLookupsTest, ErrorsOfOverloadSayWhenToComeAgain) {
+  retry_ms_ = 1001;
+  const HttpResponse busy = Ask("POST", "/v1/tables/ads%2Fclicks:lookup", R"({"ids": [1]})");
+  EXPECT_EQ(busy.code, 429);
+  EXPECT_EQ(Json::parse(busy.body)["error"]["retry_ms"], 1001);
+  EXPECT_THAT(busy.headers, testing::Contains(testing::Pair("Retry-After", "2")));
+}
+
 TEST_F(HttpLookupsTest, TopKChecksItsFieldsFirst) {
   const auto ask = [&](const std::string& body) {
     return Ask("POST", "/v1/tables/ads%2Fclicks:topk", body);
@@ -485,7 +522,7 @@ TEST_F(HttpLookupsTest, TopKChecksItsFieldsFirst) {
   EXPECT_EQ(ask(R"({"vectors": [[1, 2, 3, 4]]})").code, 413);          // the answer is too large
   for (const auto& [body, text] : std::initializer_list<std::pair<std::string, std::string>>{
            {R"({"vectors": [[1, 2, 3]]})", "vectors[0] is 3 numbers long; allowed: 4"},
-           {R"({"vectors": []})", "vectors is 0 bytes long; allowed: multiples of 16"},
+           {R"({"vectors": []})", "vectors is empty; allowed: 1..1024 vectors of 4 numbers"},
            {R"({"vectors": [[1, 2, 3, 4]], "first_id": 5, "last_id": 4})", "first_id is 5"},
            {R"({"vectors": "AADAfwAAAAAAAAAAAAAAAA=="})",
             "vectors[0][0] is nan; allowed: finite"}}) {
@@ -654,7 +691,9 @@ TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
   const Json error =
       Json::parse(Ask("POST", "/v1/tables/ads%2Fclicks:lookup", R"({"ids": [-1]})").body);
   EXPECT_EQ(KeysOf(error), KeysOf(schemas["Error"]["properties"]));
-  EXPECT_EQ(KeysOf(error["error"]), KeysOf(schemas["Error"]["properties"]["error"]["properties"]));
+  std::set<std::string> error_fields = KeysOf(error["error"]);
+  error_fields.insert("retry_ms");  // of an overload
+  EXPECT_EQ(error_fields, KeysOf(schemas["Error"]["properties"]["error"]["properties"]));
   std::set<std::string> headers;
   for (const auto& [name, value] :
        LookupResponse(reply, body, LookupForm::kOctets, "user", "r0").headers) {

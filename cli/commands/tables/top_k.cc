@@ -16,8 +16,10 @@
 #include "absl/strings/str_split.h"
 #include "cli/base/command.h"
 #include "cli/base/row_id.h"
+#include "cli/commands/refuse_usage.h"
 #include "common/files/file_system.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "hotbed/client.h"
 #include "hotbed/serving.h"
 #include "nlohmann/json.hpp"
@@ -45,6 +47,33 @@ absl::StatusOr<RowMetric> TopKMetricOf(const std::string& word) {
   if (word == "l2") return RowMetric::kL2;
   return absl::InvalidArgumentError(
       absl::StrCat("--metric is ", word, ", allowed: dot, cosine, l2"));
+}
+
+absl::Status CheckTopKFlags(const TopKFlags& flags) {
+  if (flags.vector_file.empty() == flags.ids.empty()) {
+    return absl::InvalidArgumentError("give either --vector-file or --id");
+  }
+  if (!flags.version.empty() && !flags.served) {
+    return absl::InvalidArgumentError(absl::StrCat("--version is ", flags.version,
+                                                   ": only served copies have versions; add "
+                                                   "--served"));
+  }
+  if (flags.k < 1 || flags.k > kTopKMax) {
+    return absl::InvalidArgumentError(absl::StrCat("--k is ", flags.k, ", allowed: 1..", kTopKMax));
+  }
+  return TopKMetricOf(flags.metric).status();
+}
+
+// Of tables whose rows no server has whole; said before a row is looked for.
+absl::Status CheckTopKTable(const TableOptions& table) {
+  if (IsComposed(table)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name, " is composed: no server holds its rows, allowed: plain tables"));
+  }
+  if (table.column_slices <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table ", table.name, " has ", table.column_slices,
+      " column slices, and no server has whole rows of it; top-k takes tables of one"));
 }
 
 absl::StatusOr<std::string> ReadTopKText(const std::string& path) {
@@ -183,14 +212,6 @@ absl::StatusOr<std::vector<std::vector<ScoredRow>>> SearchServed(const CommandCo
 }
 
 absl::Status SearchTopK(const CommandContext& context, const TopKFlags& flags) {
-  if (flags.vector_file.empty() == flags.ids.empty()) {
-    return absl::InvalidArgumentError("give either --vector-file or --id");
-  }
-  if (!flags.version.empty() && !flags.served) {
-    return absl::InvalidArgumentError(absl::StrCat("--version is ", flags.version,
-                                                   ": only served copies have versions; add "
-                                                   "--served"));
-  }
   TopKOptions options;
   HOTBED_ASSIGN_OR_RETURN(options.metric, TopKMetricOf(flags.metric));
   options.first_id = flags.first;
@@ -210,6 +231,7 @@ absl::Status SearchTopK(const CommandContext& context, const TopKFlags& flags) {
       const std::unique_ptr<Client> client,
       Client::Connect(absl::StrCat("hotbed://", context.coordinator), connection));
   HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(flags.table));
+  HOTBED_RETURN_IF_ERROR(CheckTopKTable(table->options()));
   if (flags.served) {
     HOTBED_ASSIGN_OR_RETURN(const auto nearest, SearchServed(context, flags, *table, ids, options));
     return PrintTopK(context, ids, nearest);
@@ -230,7 +252,10 @@ void AddTopKCommand(CLI::App* root, CommandContext* context) {
   app->add_option("TABLE", flags->table, "Name of the table")->required();
   app->add_option("--vector-file", flags->vector_file,
                   "A vector per line, as numbers between spaces or commas; '-': standard input");
-  app->add_option("--id", flags->ids, "Rows whose weights are the vectors")->expected(1, 1000);
+  app->add_option("--id", flags->ids, "Rows whose weights are the vectors")
+      ->expected(1, 1000)
+      ->check(
+          [](const std::string& text) { return std::string(ParseId(text).status().message()); });
   app->add_option("--k", flags->k, "Rows per vector, 1..16384")->capture_default_str();
   app->add_option("--metric", flags->metric,
                   "dot or cosine, the largest first; l2 (the square of the distance), the smallest "
@@ -246,7 +271,10 @@ void AddTopKCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--version", flags->version,
                   "With --served: current, current/MODEL, or the name of a version; otherwise the "
                   "newest rows");
-  context->Runs(app, [context, flags] { return SearchTopK(*context, *flags); });
+  app->callback([context, flags] {
+    RefuseUsage(CheckTopKFlags(*flags));
+    context->run = [context, flags] { return SearchTopK(*context, *flags); };
+  });
 }
 
 }  // namespace hotbed

@@ -158,7 +158,8 @@ class ServingClient {
   // One answer per entry of `tables`, in their order, or an error: then no rows. With `partial`
   // errors of single tables stand in their answers, and a lookup without any answer is one, too.
   //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit;
-  //                       or staleness_max stands with a version
+  //                       or staleness_max stands with a version; or the request has more bytes
+  //                       than the serving server takes
   //   NotFound            a table is not served, or not in the version; there is no such version
   //   PermissionDenied    the caller may not read a table
   //   FailedPrecondition  every replica's rows are older than allowed; no version is current

@@ -71,6 +71,8 @@ Operation MakeCleanup();
 
 // The parts of a composed table, in their order; none: there is no such composed table.
 std::vector<TableSpec> PartsOfComposed(const ClusterState& state, const std::string& name);
+// Why no table of this name can be served: it is composed, or there is none.
+absl::Status NoTableToServe(const ClusterState& state, const std::string& name);
 
 // Creates tables that one plan places together. Nothing is written unless all of them are valid,
 // new (or existing and equal, with if_not_exists) and have a place. Writes the id counter and the

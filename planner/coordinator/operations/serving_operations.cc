@@ -100,10 +100,7 @@ class ServeTables {
     ServedTables after = state.served();
     for (const std::string& name : request_.tables()) {
       const v1::TableSpec* const spec = state.FindTable(name);
-      if (spec == nullptr) {
-        return absl::NotFoundError(
-            absl::StrCat("table \"", absl::CEscape(name.substr(0, 80)), "\" does not exist"));
-      }
+      if (spec == nullptr) return NoTableToServe(state, name);
       const absl::Status changed = request_.action() == v1::ServeTablesRequest::ADD
                                        ? Add(*spec, &after, &txn)
                                        : Remove(*spec, &after, &txn);
@@ -248,6 +245,17 @@ class ServeTables {
 };
 
 }  // namespace
+
+absl::Status NoTableToServe(const ClusterState& state, const std::string& name) {
+  if (PartsOfComposed(state, name).empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("table \"", absl::CEscape(name.substr(0, 80)), "\" does not exist"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("table \"", name,
+                   "\" is composed: its clients make its rows of other tables, so that no copy of "
+                   "them can be served; allowed: plain tables"));
+}
 
 Operation MakeOperation(v1::ServeTablesRequest request, const OperationContext& context) {
   return ServeTables(std::move(request), context);

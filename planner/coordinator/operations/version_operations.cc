@@ -142,10 +142,7 @@ class PublishVersion {
                          Transaction* txn) const {
     for (const std::string& name : request_.tables()) {
       const v1::TableSpec* const spec = state.FindTable(name);
-      if (spec == nullptr) {
-        return absl::NotFoundError(
-            absl::StrCat("table \"", absl::CEscape(name.substr(0, 80)), "\" does not exist"));
-      }
+      if (spec == nullptr) return NoTableToServe(state, name);
       if (!state.served().contains(spec->id())) {
         return absl::FailedPreconditionError(absl::StrCat(
             "table ", name, " is not served: 'hotbed serve add ", name, "' begins that"));

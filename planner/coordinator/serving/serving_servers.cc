@@ -259,6 +259,7 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_lookups_total(server.report.lookups_total());
     info.set_lookups_refused_total(server.report.lookups_refused_total());
     info.set_bytes_max(server.report.bytes_max());
+    info.set_message_bytes_max(server.report.message_bytes_max());
     uint64_t bytes = 0;
     for (const v1::ReplicaReport& replica : server.report.replicas()) {
       bytes += replica.bytes() + VersionBytes(replica);
