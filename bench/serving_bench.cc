@@ -4,10 +4,10 @@
 //   hotbed up --data-dir D --servers 1 --serving 1 --host-bytes 2GiB --port 7400
 //
 // It makes a table of its own per format, which it drops in the end, and prints the memory of a
-// row, rows per second and times of lookups alone and beside pushes, and the time from the answer
-// to a push until a lookup shows it. Then lookups at fixed rates of half of, once and three times
-// the highest rate, each within a deadline; and the same lookups by HTTP. With --versions DIR,
-// times of lookups of `current` while one version after another is taken up.
+// row, rows per second and times of lookups alone and beside pushes, those of pooled bags, and the
+// time from the answer to a push until a lookup shows it. Then lookups at fixed rates of half of,
+// once and three times the highest rate, each within a deadline; and the same lookups by HTTP. With
+// --versions DIR, times of lookups of `current` while one version after another is taken up.
 #include <arpa/inet.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
@@ -252,13 +252,17 @@ class Bench {
     return absl::OkStatus();
   }
 
+  static absl::StatusOr<std::unique_ptr<v1::Serving::Stub>> StubOf(const v1::ServingMap& map) {
+    if (map.servers().empty()) return absl::UnavailableError("there is no serving server");
+    return v1::Serving::NewStub(grpc::CreateChannel(map.servers(0).address(),
+                                                    ChannelCredentialsOf(IdentityOfEnvironment())));
+  }
+
   // Lookups that come at a fixed rate, whether others are answered or not, and are not sent again.
   // The time of each counts from when it was due.
   absl::Status AtRate(double per_s) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
-    if (map.servers().empty()) return absl::UnavailableError("there is no serving server");
-    const auto stub = v1::Serving::NewStub(grpc::CreateChannel(
-        map.servers(0).address(), ChannelCredentialsOf(IdentityOfEnvironment())));
+    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
     grpc::CompletionQueue queue;
     const auto deadline_ns = static_cast<int64_t>(flags_.deadline_ms * kMillisecondNs);
     std::thread sender([&] { Send(stub.get(), per_s, deadline_ns, IdIn(map), &queue); });
@@ -401,6 +405,7 @@ class Bench {
   absl::Status Measure() {
     HOTBED_RETURN_IF_ERROR(Rate());
     HOTBED_RETURN_IF_ERROR(Times("idle"));
+    HOTBED_RETURN_IF_ERROR(Pooled());
     HOTBED_ASSIGN_OR_RETURN(const float marker, Marker());
     std::atomic<bool> ends{false};
     std::vector<int64_t> answered_ns(1'000'000);
@@ -421,6 +426,61 @@ class Bench {
     }
     HOTBED_RETURN_IF_ERROR(ByHttp());
     return flags_.versions.empty() ? absl::OkStatus() : BesideVersions();
+  }
+
+  // One lookup after another, so that one core of the server is used at most: of each of eight
+  // features of the table, bags of 20 ids for 64 samples.
+  absl::Status Pooled() {
+    Random random(13);
+    std::vector<std::vector<uint64_t>> ids(8, std::vector<uint64_t>(64 * 20));
+    std::vector<uint32_t> offsets(64);
+    for (uint32_t bag = 0; bag < 64; ++bag) offsets[bag] = bag * 20;
+    std::vector<ServingIds> asked;
+    for (const auto& feature : ids) asked.push_back({name_, feature, Pooling::kSum, offsets});
+    std::vector<double> ms;
+    const int64_t since_ns = Clock::Real()->NowNs();
+    while (SecondsSince(since_ns) < flags_.seconds) {
+      for (auto& feature : ids) {
+        for (uint64_t& id : feature) id = random.Uniform(flags_.rows);
+      }
+      const int64_t begun_ns = Clock::Real()->NowNs();
+      HOTBED_RETURN_IF_ERROR(reader_->Lookup(asked, {.timeout = absl::Seconds(10)}).status());
+      ms.push_back(SecondsSince(begun_ns) * 1e3);
+    }
+    const double per_s = static_cast<double>(ms.size()) / SecondsSince(since_ns);
+    HOTBED_ASSIGN_OR_RETURN(const double pooled, WireBytes(ids, &offsets));
+    HOTBED_ASSIGN_OR_RETURN(const double unpooled, WireBytes(ids, nullptr));
+    std::printf(
+        "%s: 8 features, bags of 20, 64 samples, one lookup at a time: %.0f pooled rows/s of %.2fM "
+        "rows/s, p50 %.2f ms, p99 %.2f ms; %.0f bytes on the wire, %.3f of the unpooled rows\n",
+        format_.c_str(), per_s * 8 * 64, per_s * 8 * 64 * 20 / 1e6, Quantile(ms, 0.5),
+        Quantile(ms, 0.99), pooled, pooled / unpooled);
+    return absl::OkStatus();
+  }
+
+  // The bytes of the request and the answer of one lookup, of sums of bags or of each row.
+  absl::StatusOr<double> WireBytes(const std::vector<std::vector<uint64_t>>& ids,
+                                   const std::vector<uint32_t>* offsets) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
+    v1::ServingLookupRequest request;
+    for (const auto& feature : ids) {
+      v1::ServingLookupTable& asked = *request.add_tables();
+      asked.set_table(IdIn(map));
+      asked.set_ids(static_cast<uint32_t>(feature.size()));
+      request.mutable_ids()->append(reinterpret_cast<const char*>(feature.data()),
+                                    feature.size() * sizeof(uint64_t));
+      if (offsets == nullptr) continue;
+      asked.set_pooling(v1::SERVED_SUM);
+      asked.set_bags(static_cast<uint32_t>(offsets->size()));
+      request.mutable_offsets()->append(reinterpret_cast<const char*>(offsets->data()),
+                                        offsets->size() * sizeof(uint32_t));
+    }
+    grpc::ClientContext context;
+    v1::ServingLookupReply reply;
+    const grpc::Status status = stub->Lookup(&context, request, &reply);
+    if (!status.ok()) return absl::UnavailableError(status.error_message());
+    return static_cast<double>(request.ByteSizeLong() + reply.ByteSizeLong());
   }
 
   // Lookups of octets, one after another on each of two connections.

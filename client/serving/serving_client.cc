@@ -8,12 +8,15 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <thread>  // NOLINT(build/c++11)
+#include <tuple>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -51,6 +54,7 @@ constexpr int64_t kShunNs = kSecondNs;             // a server whose call has fa
 constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kFarCalls = 8;        // that a near server may have more than one that is far
+constexpr int kStayCalls = 4;       // that a client's own copy may have more than another one
 constexpr int64_t kHedgesMax = 20;  // at a time, of the budget
 constexpr int64_t kStopsNs = 50 * kMillisecondNs;  // between questions whether a call is to end
 constexpr int kMessageBytesMax = 128 << 20;
@@ -65,6 +69,8 @@ struct Server {
   std::string name;
   std::string failure_domain;
   bool far = false;  // in another failure domain than this client
+  // Of equal servers, the one with the least order is asked. Clients have different orders.
+  size_t order = 0;
   std::unique_ptr<v1::Serving::Stub> stub;
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
@@ -650,29 +656,36 @@ class GrpcServingClient final : public ServingClient {
     return true;
   }
 
-  // Null: all have been tried.
+  // The copy of `part` that this client stays with, so that the rows of later answers are not
+  // older, or another one if that would be quicker by far. Null: all have been tried.
   std::shared_ptr<Server> Choose(const Part& part, const Wanted& wanted) const {
     const uint64_t version = wanted.version->number();
     const int64_t now_ns = clock_.NowNs();
-    std::shared_ptr<Server> best;
-    std::pair<int, int> best_rank;
-    const size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
+    std::shared_ptr<Server> own, best;
+    using Rank = std::tuple<int, int, size_t>;
+    Rank own_rank, best_rank;
     for (size_t i = 0; i < part.replicas.size(); ++i) {
-      // Equal ones take turns.
-      const size_t at = (i + turn) % part.replicas.size();
-      const std::shared_ptr<Server>& server = part.replicas[at];
+      const std::shared_ptr<Server>& server = part.replicas[i];
       if (wanted.tried.contains(server.get())) continue;
-      const bool has = version == 0 ? at < part.ready : Has(part.held[at], version);
+      const bool has = version == 0 ? i < part.ready : Has(part.held[i], version);
       const bool shunned =
           server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
       const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
-      const int calls = server->outstanding.load() + (server->far ? kFarCalls : 0);
-      const std::pair<int, int> rank = {doubts, calls};
-      if (best != nullptr && rank >= best_rank) continue;
-      best = server;
-      best_rank = rank;
+      const int far_calls = server->far ? kFarCalls : 0;
+      const Rank by_order = {doubts, far_calls, server->order};
+      if (own == nullptr || by_order < own_rank) {
+        own = server;
+        own_rank = by_order;
+      }
+      const Rank by_calls = {doubts, server->outstanding.load() + far_calls, server->order};
+      if (best == nullptr || by_calls < best_rank) {
+        best = server;
+        best_rank = by_calls;
+      }
     }
-    return best;
+    if (own == nullptr) return nullptr;
+    const int own_calls = own->outstanding.load() + std::get<1>(own_rank);
+    return own_calls <= std::get<1>(best_rank) + kStayCalls ? own : best;
   }
 
   // A call per server, version and wire type, for all tables that have them.
@@ -1196,6 +1209,7 @@ class GrpcServingClient final : public ServingClient {
     auto server = std::make_shared<Server>();
     server->name = info.name();
     server->failure_domain = info.failure_domain();
+    server->order = absl::HashOf(number_, info.name());
     server->far = !failure_domain_.empty() && failure_domain_ != info.failure_domain();
     grpc::ChannelArguments args =
         DataPlaneChannelArguments(kMessageBytesMax, identity_.files.any());
@@ -1222,6 +1236,7 @@ class GrpcServingClient final : public ServingClient {
 
   const ClientIdentity identity_;
   const std::string failure_domain_;
+  const uint64_t number_ = std::random_device()();  // orders the servers for this client
   const Clock& clock_ = *Clock::Real();
   ServingCalls calls_;
   struct Counters {
@@ -1229,7 +1244,6 @@ class GrpcServingClient final : public ServingClient {
   };
   mutable Counters counters_;
   mutable HedgeBudget budget_;
-  mutable std::atomic<size_t> turn_{0};
   // The thread's, after Start.
   std::map<std::string, v1::ServingServerInfo> infos_;  // by name
   // By address.

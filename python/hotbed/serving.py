@@ -107,7 +107,8 @@ class ServingClient:
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
-            version: empty or "latest": the newest rows of each table; "current": of each table the current version of
+            version: empty or "latest": the newest rows of each table, which can go back by milliseconds where the client
+                changes the copy that it asks (docs/serving.md, "Going back"); "current": of each table the current version of
                 its model (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be
                 named where a table belongs to several; else the name of a version.
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they

@@ -1,17 +1,19 @@
 // hotbed-serving-checker: compares what serving servers answer with the rows of a table, which
 // nobody pushes to.
 //
-//   hotbed-serving-checker HOST:PORT TABLE FORMAT ROWS SECONDS
+//   hotbed-serving-checker HOST:PORT TABLE FORMAT ROWS SECONDS COPIES
 //   hotbed-serving-checker HOST:PORT TABLE watch ROWS
 //
 // The rows of the bounded table are listed, written in the format and read back; lookups of all its
 // ids, split over many calls, must give the same bits, and must say which rows exist; sums of bags
-// of some of them must be those of their rows. It is tried again for SECONDS, until no replica is
+// of some of them must be those of their rows. A client stays with one copy of the table, so
+// clients are made until COPIES were compared. It is tried again for SECONDS, until no copy is
 // behind.
 //
 // `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
 // until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was
-// acknowledged before the answer's age must be in the answer.
+// acknowledged before the answer's age must be in the answer. It counts the answers with a row that
+// is older than the answer before, of another server, had it.
 //
 // Stdout: a line of JSON. Exit status: 0, or 1 with what differs on stderr.
 #include <algorithm>
@@ -152,35 +154,53 @@ absl::StatusOr<Compared> Compare(const Rows& listed, const std::string& table,
       }
       ++compared.rows;
     }
-    // Not each time: plain lookups would then all go to one of two servers, which take turns.
     if (first / kIdsPerCall % 8 != 0) continue;
     HOTBED_RETURN_IF_ERROR(ComparePooled(table, ids, rows, client));
   }
   return compared;
 }
 
-absl::Status Run(const std::string& target, const std::string& table, const std::string& format,
-                 uint64_t ids, int64_t seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const Rows listed, ListRows(target, table));
+// Compares one copy that is none of `seen`. False: the copy of this client has been seen.
+absl::StatusOr<bool> CompareAnother(const std::string& target, const Rows& listed,
+                                    const std::string& table, const std::string& format,
+                                    uint64_t ids, std::set<std::string>* seen, Compared* compared) {
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ServingClient> client,
                           ServingClient::Connect(target));
+  const std::vector<uint64_t> one = {0};
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<ServingRows> probe,
+                          client->Lookup({{table, one}}, {.timeout = absl::Seconds(20)}));
+  if (seen->contains(probe[0].server)) return false;
+  HOTBED_ASSIGN_OR_RETURN(*compared, Compare(listed, table, format, ids, client.get()));
+  // One that has gone to another copy meanwhile has compared neither of them whole.
+  const bool whole = compared->servers.size() == 1;
+  if (whole) seen->insert(*compared->servers.begin());
+  return whole;
+}
+
+absl::Status Run(const std::string& target, const std::string& table, const std::string& format,
+                 uint64_t ids, int64_t seconds, size_t copies) {
+  HOTBED_ASSIGN_OR_RETURN(const Rows listed, ListRows(target, table));
   const Clock& clock = *Clock::Real();
   const int64_t end_ns = clock.NowNs() + seconds * kSecondNs;
-  // Lookups take turns among replicas: two good rounds have seen each of them.
-  int good = 0;
-  for (;;) {
-    const absl::StatusOr<Compared> compared = Compare(listed, table, format, ids, client.get());
-    good = compared.ok() ? good + 1 : 0;
-    if (good == 2) {
-      std::printf("{\"rows\": %" PRIu64 ", \"disk_rows\": %" PRIu64
-                  ", \"servers\": %zu, \"age_ms_max\": %" PRId64 "}\n",
-                  compared->rows, compared->disk_rows, compared->servers.size(),
-                  compared->age_ms_max);
-      return absl::OkStatus();
+  std::set<std::string> seen;
+  Compared compared;
+  while (seen.size() < copies) {
+    const absl::StatusOr<bool> another =
+        CompareAnother(target, listed, table, format, ids, &seen, &compared);
+    if (another.ok() && copies == 1) break;  // it may be in parts, on several servers
+    if (another.ok() && *another) continue;
+    if (clock.NowNs() > end_ns) {
+      return another.ok() ? absl::DeadlineExceededError(
+                                absl::StrCat("clients found ", seen.size(), " copies of ", copies))
+                          : another.status();
     }
-    if (!compared.ok() && clock.NowNs() > end_ns) return compared.status();
-    clock.SleepNs(100 * kMillisecondNs);
+    if (!another.ok()) clock.SleepNs(100 * kMillisecondNs);
   }
+  std::printf("{\"rows\": %" PRIu64 ", \"disk_rows\": %" PRIu64
+              ", \"servers\": %zu, \"age_ms_max\": %" PRId64 "}\n",
+              compared.rows, compared.disk_rows, std::max(seen.size(), compared.servers.size()),
+              compared.age_ms_max);
+  return absl::OkStatus();
 }
 
 // --- watch
@@ -206,8 +226,9 @@ class Watch {
     pusher.join();
     for (std::thread& reader : readers) reader.join();
     absl::MutexLock lock(&mu_);
-    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"age_ms_max\": %" PRId64 "}\n",
-                answered_ns_.size(), lookups_.load(), age_ms_max_.load());
+    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"went_back\": %" PRIu64
+                ", \"age_ms_max\": %" PRId64 "}\n",
+                answered_ns_.size(), lookups_.load(), went_back_.load(), age_ms_max_.load());
     return ended_;
   }
 
@@ -236,12 +257,15 @@ class Watch {
   absl::Status ReadUntilEnd() {
     HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
     std::map<std::string, std::vector<float>> last;  // by server
+    float seen = 0;                                  // of the first row, in the answer before
     while (!ends_.load()) {
       const int64_t begun_ns = clock_.NowNs();
       HOTBED_ASSIGN_OR_RETURN(const auto answer,
                               client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout}));
       const ServingRows& rows = answer[0];
       lookups_.fetch_add(1);
+      went_back_.fetch_add(rows.values[0] < seen ? 1 : 0);
+      seen = rows.values[0];
       const float least = AnsweredBefore(begun_ns - absl::ToInt64Nanoseconds(rows.age));
       const int64_t age_ms = absl::ToInt64Milliseconds(rows.age);
       if (age_ms > age_ms_max_.load()) age_ms_max_.store(age_ms);
@@ -272,7 +296,7 @@ class Watch {
   const Clock& clock_ = *Clock::Real();
   std::vector<uint64_t> ids_;
   std::atomic<bool> ends_{false};
-  std::atomic<uint64_t> lookups_{0};
+  std::atomic<uint64_t> lookups_{0}, went_back_{0};
   std::atomic<int64_t> age_ms_max_{0};
   mutable absl::Mutex mu_;
   std::vector<int64_t> answered_ns_ ABSL_GUARDED_BY(mu_);
@@ -284,15 +308,17 @@ class Watch {
 
 int main(int argc, char** argv) {
   const bool watches = argc == 5 && std::strcmp(argv[3], "watch") == 0;
-  if (argc != 6 && !watches) {
-    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS | watch ROWS\n", argv[0]);
+  if (argc != 7 && !watches) {
+    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS COPIES | watch ROWS\n",
+                 argv[0]);
     return 2;
   }
   const std::string target = absl::StrCat("hotbed://", argv[1]);
   const uint64_t rows = std::strtoull(argv[4], nullptr, 10);
   const absl::Status ran =
       watches ? hotbed::Watch(target, argv[2], rows).Run()
-              : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10));
+              : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10),
+                            std::strtoull(argv[6], nullptr, 10));
   if (ran.ok()) return 0;
   std::fprintf(stderr, "%s\n", ran.ToString().c_str());
   return 1;

@@ -111,9 +111,9 @@ class Feed:
             self.wait_for(f"{server.name} has given its rows back",
                           lambda server=server: self.metric(self.admin[server.name], "hotbed_serving_memory_bytes") == 0)
 
-    def check(self):
+    def check(self, copies):
         done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", "fp32",
-                               str(ROWS), str(SETTLE_SECONDS)], capture_output=True, text=True, timeout=180, check=False)
+                               str(ROWS), str(SETTLE_SECONDS), str(copies)], capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the copies differ: {done.stderr}")
         print(done.stdout.strip(), flush=True)
@@ -136,7 +136,7 @@ class Feed:
             return self.list_all(3)
         self.wait_for_few("two copies that come later, all rows", two_later, least=0, most=0.3)
         self.wait_for_few("three copies, changes", lambda: self.push_all(self.serving))
-        self.check()
+        self.check(copies=3)
         # Another copy feeds the third one, and the killed one reads all rows from it.
         one[0].kill()
         self.wait_for_few("the feeder was killed, changes",
@@ -149,7 +149,7 @@ class Feed:
             self.wait_ready(3)
             return (self.sent("list") - sent) / ALL_BYTES
         self.wait_for_few("the killed copy comes back, all rows", comes_back, least=0, most=0.3)
-        self.check()
+        self.check(copies=3)
 
         def two_at_once():
             self.remove()
@@ -168,7 +168,7 @@ class Feed:
             self.wait_for("the parts have the changes", lambda: sum(self.written(self.serving)) - before >= ROWS)
             return (self.sent("changes") - sent) / ALL_BYTES
         self.wait_for_few(f"two parts on {len(parts)} servers, changes", changes_in_parts)
-        self.check()
+        self.check(copies=1)
 
 
 def main():

@@ -86,7 +86,7 @@ class Parts:
         return json.loads(out)
 
     def check(self):
-        found = self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS))
+        found = self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS, 1))
         if found["rows"] != ROWS or (found["disk_rows"] > 0) != self.args.disk:
             raise RuntimeError(f"other rows were compared: {found}")
 

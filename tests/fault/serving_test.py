@@ -69,7 +69,7 @@ class Serving:
 
     def check(self, servers):
         done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", self.args.format,
-                               str(ROWS), str(SETTLE_SECONDS)], capture_output=True, text=True, timeout=180, check=False)
+                               str(ROWS), str(SETTLE_SECONDS), str(servers)], capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the replicas differ: {done.stderr}")
         found = json.loads(done.stdout)

@@ -57,8 +57,8 @@ constexpr uint64_t kRowsAtFirst = 2000;
 constexpr uint64_t kRowsPerRound = 100;
 constexpr uint32_t kDim = 8;
 constexpr uint64_t kDeletedAtATime = 256;  // among ids
-constexpr int kRightInTurn = 4;
-constexpr int kParts = 4;  // pushes by which a row gets from one round to the next
+constexpr int kRightInTurn = 16;           // answers, each to another client
+constexpr int kParts = 4;                  // pushes by which a row gets from one round to the next
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 struct CheckedTable {
@@ -157,10 +157,8 @@ class VersionChecker {
     return rows.ok() ? absl::StrCat("OK: ", (*rows)[1].version) : rows.status().ToString();
   }
 
-  // Lookups take turns among copies, and each of them must be right several times in turn.
+  // A client stays with one copy, so many clients are asked for all copies to be seen.
   std::string AwaitNewest() const {
-    const auto client = ServingClient::Connect(target_);
-    if (!client.ok()) return client.status().ToString();
     uint64_t round = 0;
     {
       absl::MutexLock lock(&mu_);
@@ -171,6 +169,8 @@ class VersionChecker {
     const Clock& clock = *Clock::Real();
     const int64_t end_ns = clock.NowNs() + absl::ToInt64Nanoseconds(kTimeout);
     for (int right = 0; right < kRightInTurn;) {
+      const auto client = ServingClient::Connect(target_);
+      if (!client.ok()) return client.status().ToString();
       const auto rows = (*client)->Lookup({{tables_[0].name, ids}, {tables_[1].name, ids}},
                                           {.timeout = kTimeout});
       const absl::Status found =

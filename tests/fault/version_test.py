@@ -3,13 +3,15 @@
 
   version_test.py --bin-dir build/bin [--seed N] [--storms N]
 
-A serving server is killed, paused and cut off from readers and from the coordinator, the coordinator and the primary are killed, while
-versions are taken up and rows are deleted. hotbed-version-checker trains and reads: no answer of a version may have a row of another one
-or one that was deleted, no call of the current version may fail, and the newest rows come to those of the trainer.
+A serving server is killed, paused and cut off from readers and from the coordinator, the coordinator and the primary are killed, paused or
+cut off, while versions are taken up and rows are deleted. hotbed-version-checker trains and reads, and this program reads by HTTP: no
+answer of a version may have a row of another one or one that was deleted, no call of the current version by gRPC may fail, and the newest
+rows come to those of the trainer.
 Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
+import http.client
 import json
 import os
 import random
@@ -17,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from cluster import Cluster, Process, free_ports, run_command
@@ -28,27 +31,103 @@ ROWS = 5000
 DIM = 8
 
 
+def exists(table, number, row):
+    """In round `number`; as hotbed-version-checker trains them, like `value`."""
+    deleted = table == "a" and number > 1 and row % 8 == number % 8 and row < 1900 + 100 * number
+    return row < 2000 + 100 * number and not deleted
+
+
+def value(number, row, column):
+    return number + (row * 31 + column * 17) % 64 / 64
+
+
+class HttpReader(threading.Thread):
+    """Asks one server for rows of both tables, of version `current` and of names. What one answer has is of the round it names.
+
+    The newest rows are looked at in the same way, and must be a mix at times: else no mix could have been found.
+    """
+
+    def __init__(self, port, seed):
+        super().__init__(daemon=True)
+        self.port, self.random = port, random.Random(seed)
+        self.names = ["v1"]
+        self.ends = threading.Event()
+        self.right, self.refused, self.broken, self.error = {"current": 0, "named": 0, "mixed newest": 0}, 0, 0, ""
+
+    def run(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        while not self.error and not self.ends.wait(0.02):
+            name = self.random.choice(["latest", "current", *self.names])
+            rows = [self.random.randrange(3200) for _ in range(64)]
+            asked = {"tables": [{"table": table, "ids": rows} for table in "ab"], "version": name, "timeout_ms": 10_000}
+            try:
+                connection.request("POST", "/v1/lookup", json.dumps(asked))
+                answer = connection.getresponse()
+                found = json.loads(answer.read())
+            except (OSError, http.client.HTTPException):  # the server was killed or stands still
+                connection.close()
+                self.broken += 1
+                continue
+            if answer.status != 200:  # it does not hold the version, nor does it reach a server that does
+                self.refused += 1
+                continue
+            wrong = self.wrong(name, rows, found["tables"])
+            if name == "latest":
+                self.right["mixed newest"] += bool(wrong)
+                continue
+            self.error = wrong
+            self.right["current" if name == "current" else "named"] += 1
+        connection.close()
+
+    def wrong(self, name, rows, tables):
+        """Empty, or what is wrong."""
+        version = tables[0]["version"]
+        if [table["version"] for table in tables] != [version] * 2 or name not in ("current", version):
+            return f"{name} was asked for, the answer has {[table['version'] for table in tables]}"
+        number = int(tables[1]["values"][0][0]) if name == "latest" else int(version[1:])
+        for table, step in (("a", 0.1), ("b", 0)):  # a is in int8; rows of two rounds differ by more than this
+            found = tables[0 if table == "a" else 1]
+            for row, there, values in zip(rows, found["exists"], found["values"]):
+                should = exists(table, number, row)
+                expected = [value(number, row, column) if should else 0 for column in range(DIM)]
+                if there != should or any(abs(one - other) > step for one, other in zip(values, expected)):
+                    return f"row {row} of {table} in {version} by {found['server']} is {values} (exists: {there}), not {expected}"
+        return ""
+
+
 class Versions:
     def __init__(self, args, directory):
         self.args, self.directory = args, directory
         self.random = random.Random(args.seed)
         self.place = os.path.join(directory, "versions")
         self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
-        self.proxies = []
+        # Everybody calls the primary by a proxy, and r0 and readers the coordinator by another one.
+        primary, to_coordinator = free_ports(2)
+        flags = self.cluster.servers[0].command
+        listen = next(flag for flag in flags if flag.startswith("--listen=")).rsplit(":", 1)[1]
+        flags.append(f"--advertise=127.0.0.1:{primary}")
+        self.to_primary = self.proxy("s0", primary, listen)
+        self.to_coordinator = self.proxy("coordinator", to_coordinator, self.cluster.address.rsplit(":", 1)[1])
+        self.by_proxy = f"127.0.0.1:{to_coordinator}"
+        self.proxies, self.readers = [], []
         self.serving = [self.serving_server("r0"), self.serving_server("r1", proxied=True)]
         self.checker = None
 
+    def proxy(self, name, port, to):
+        return Proxy(self.args.bin_dir, name, None, "127.0.0.1", port, "127.0.0.1", to, self.args.seed)
+
     def serving_server(self, name, proxied=False):
-        """A proxied one is called, and calls the coordinator, through proxies."""
-        listen, admin, data, coordinator = free_ports(4)
-        flags = [f"--coordinator={self.cluster.address}"]
+        """A proxied one is called, and calls the coordinator, through proxies of its own."""
+        listen, admin, data, coordinator, by_http = free_ports(5)
+        self.readers.append(HttpReader(by_http, self.args.seed + len(self.readers)))
+        flags = [f"--coordinator={self.by_proxy}"]
         if proxied:
             flags = [f"--coordinator=127.0.0.1:{coordinator}", f"--advertise=127.0.0.1:{data}"]
             to = self.cluster.address.rsplit(":", 1)[1]
-            self.proxies = [Proxy(self.args.bin_dir, name, None, "127.0.0.1", at, "127.0.0.1", of, self.args.seed)
-                            for at, of in ((data, listen), (coordinator, to))]
+            self.proxies = [self.proxy(name, at, of) for at, of in ((data, listen), (coordinator, to))]
         return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}", *flags,
                               f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB",
+                              f"--http-listen=127.0.0.1:{by_http}",
                               *([] if proxied else [f"--data-dir={self.directory}/{name}"])], f"{self.directory}/{name}.log")
 
     def command(self, *words):
@@ -97,7 +176,12 @@ class Versions:
         self.settle(number)
         self.command("publish", "a", "b", self.place, f"--name=v{number}", "--no-wait")
         self.tell("go")
+        self.name(number)
+
+    def name(self, number):
         self.tell(f"name v{number}")
+        for reader in self.readers:
+            reader.names.append(f"v{number}")
 
     def publish_saved(self, number):
         """A checkpoint that has only the rows that have changed; it is published while later rows are pushed."""
@@ -107,7 +191,7 @@ class Versions:
         said = json.loads(self.command("publish", "a", "b", self.place, f"--from-checkpoint=v{number}", "--no-wait", "-o", "json"))
         if not saved["parent"] or said["checkpoint"] != os.path.join(self.place, f"v{number}-folded"):
             raise RuntimeError(f"saved {saved}, published {said}")
-        self.tell(f"name v{number}")
+        self.name(number)
 
     def wait_current(self, name):
         self.wait_for(f"{name} is current", lambda: self.version(name)["current"])
@@ -126,7 +210,7 @@ class Versions:
             raise RuntimeError("something was saved of a table that is not served")
         self.command("serve", "add", "a", "--format=int8", "--replicas=2")
         self.command("serve", "add", "b", "--format=fp32", "--replicas=2")
-        self.checker = subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-version-checker"), self.cluster.address, "a=int8", "b=fp32"],
+        self.checker = subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-version-checker"), self.by_proxy, "a=int8", "b=fp32"],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self):
@@ -143,6 +227,8 @@ class Versions:
         self.refused("there is none before it", "serve", "rollback")
         self.tell("go")
         self.tell("read")
+        for reader in self.readers:
+            reader.start()
         self.publish(2)
         self.wait_current("v2")
         # A version that one server misses is current without it; the server takes it up when it is back.
@@ -187,7 +273,10 @@ class Versions:
         self.end()
 
     def faults(self):
-        return [self.kill_replica, self.pause_replica, self.cut_replica, self.cut_reports, self.kill_coordinator, self.kill_primary]
+        """Every one that replicas can have, and one each of the coordinator and the primary."""
+        return [self.kill_replica, self.pause_replica, self.cut_replica, self.cut_reports,
+                self.random.choice([self.kill_coordinator, self.pause_coordinator, self.cut_coordinator]),
+                self.random.choice([self.kill_primary, self.pause_primary, self.cut_primary])]
 
     def storm(self, first):
         """Each version is taken up, and rows change, while something ends or stands still."""
@@ -208,10 +297,12 @@ class Versions:
 
     def pause_replica(self):
         """Readers go to the other one, or wait for it."""
-        server = self.random.choice(self.serving)
-        server.pause()
+        self.pause(self.random.choice(self.serving))
+
+    def pause(self, process):
+        process.pause()
         time.sleep(2)
-        server.resume()
+        process.resume()
 
     def cut(self, proxy, *commands):
         """Its connections stand still, and then break; new ones are refused for a while."""
@@ -231,11 +322,34 @@ class Versions:
         self.cluster.coordinator.kill()
         self.cluster.coordinator.start()
 
+    def pause_coordinator(self):
+        self.pause(self.cluster.coordinator)
+
+    def cut_coordinator(self):
+        """Off from r0, from readers and from the trainer."""
+        self.cut(self.to_coordinator, "stall both", "refuse on", "reset")
+
     def kill_primary(self):
         self.cluster.servers[0].kill()
         self.cluster.servers[0].start()
 
+    def pause_primary(self):
+        self.pause(self.cluster.servers[0])
+
+    def cut_primary(self):
+        """Off from copies and from the trainer."""
+        self.cut(self.to_primary, "stall both", "refuse on", "reset")
+
+    def end_http(self):
+        for reader in self.readers:
+            reader.ends.set()
+            reader.join()
+            print(f"by HTTP: right {reader.right}, refused {reader.refused}, broken {reader.broken}", flush=True)
+            if reader.error or min(reader.right.values()) < 20:
+                raise RuntimeError(f"a reader by HTTP: {reader.error or f'right {reader.right}, too few'}")
+
     def end(self):
+        self.end_http()
         self.checker.stdin.write("end\n")
         out, err = self.checker.communicate(timeout=60)
         if self.checker.returncode != 0:
@@ -269,7 +383,7 @@ def main():
             test.checker.kill()
         for server in test.serving:
             server.kill()
-        for proxy in test.proxies:
+        for proxy in [*test.proxies, test.to_primary, test.to_coordinator]:
             proxy.stop()
         test.cluster.stop()
         shutil.rmtree(directory, ignore_errors=True)

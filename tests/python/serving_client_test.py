@@ -327,20 +327,22 @@ class TwoCopies(unittest.TestCase):
             for number in range(2):
                 with hotbed.ServingClient(f'hotbed://{up.coordinator}', failure_domain=f'z{number}') as client:
                     self.assertEqual({client.lookup({'user': [7]}, timeout=20)['user'].server for _ in range(6)}, {f'r{number}'})
-            with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+            without_budget = self.client_that_stays_with('r1', up, hedge_budget=0)
+            with self.client_that_stays_with('r1', up) as client:
+                asked = client.stats()['calls']
                 pause(servers[1])
                 self.addCleanup(servers[1].send_signal, signal.SIGCONT)
-                # Calls take turns among the two. Without a second call, one to r1 would wait for half of the timeout.
+                # Without a second call, the first one would wait for half of the timeout.
                 for _ in range(4):
                     rows = client.lookup({'user': [7]}, timeout=1000, hedge_after=0.02)['user']
                     self.assertEqual((rows.server, rows.values.tolist()), ('r0', [[-1, -1]]))
                 stats = client.stats()
-                self.assertTrue(0 < stats['hedges_won'] <= stats['hedges'] <= stats['calls'], stats)
+                self.assertTrue(0 < stats['hedges_won'] <= stats['hedges'] <= stats['calls'] - asked, stats)
                 self.assertEqual(stats['hedges_refused'], 0)
                 counted = [re.search(r'hotbed_serving_hedged_lookups_total (\d+)', local.http(server['admin_address'], '/metrics')[2])
                            for server in up.json('serve', 'status')['servers'] if server['name'] == 'r0']
                 self.assertEqual(int(counted[0].group(1)), stats['hedges'])
-            with hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=0) as client:
+            with without_budget as client:
                 for _ in range(4):  # one of them waits for r1 for half of its time
                     self.assertEqual(client.lookup({'user': [7]}, timeout=2, hedge_after=0.02)['user'].server, 'r0')
                 self.assertEqual(client.stats()['hedges'], 0)
@@ -354,6 +356,17 @@ class TwoCopies(unittest.TestCase):
                         call()
             with self.assertRaisesRegex(hotbed.InvalidArgument, 'hedge_budget is 2; allowed: 0..1'):
                 hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=2)
+
+    def client_that_stays_with(self, server, up, **options):
+        """A client stays with one copy, and clients spread over the two."""
+        for _ in range(100):
+            client = hotbed.ServingClient(f'hotbed://{up.coordinator}', **options)
+            asked = {client.lookup({'user': [7]}, timeout=20)['user'].server for _ in range(10)}
+            self.assertEqual(len(asked), 1, asked)
+            if asked == {server}:
+                return client
+            client.close()
+        return self.fail(f'no client of 100 asks {server}')
 
     def any_port_answers(self, up, ports, servers):
         """A table on one of two servers, and one on both."""

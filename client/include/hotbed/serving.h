@@ -86,10 +86,12 @@ struct ServingLookupOptions {
   // Tables that cannot be answered in time do not fail the others: ServingRows::status of each says
   // which ones they are.
   bool partial = false;
-  // Empty or "latest": the newest rows of each table. "current": of each table the current version
-  // of its model ('hotbed publish'), one per model for the whole call; "current/MODEL": of that
-  // model, which a call has to name where a table belongs to several and no one of them has all
-  // tables of the call. Else the name of a version.
+  // Empty or "latest": the newest rows of each table. They do not go back while the client stays
+  // with one copy, which it leaves when calls fail, are hedged or pile up (docs/serving.md, "Going
+  // back"). "current": of each table the current version of its model ('hotbed publish'), one per
+  // model for the whole call; "current/MODEL": of that model, which a call has to name where a
+  // table belongs to several and no one of them has all tables of the call. Else the name of a
+  // version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
