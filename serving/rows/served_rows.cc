@@ -180,6 +180,9 @@ void ServedRows::Reader::BeginWhole(Walk* walk) const {
   *walk = Walk();
   walk->whole = true;
   walk->begins.reserve(kStripes + 1);
+  uint64_t slots = 0;
+  for (const Stripe& stripe : rows_.stripes_) slots += stripe.slots.load();
+  walk->rows.reserve(slots >> rows_.chunk_shift_);
   for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
     walk->begins.push_back(static_cast<uint32_t>(walk->rows.size()));
     TakeBits(stripe, &walk->rows);
@@ -223,6 +226,29 @@ bool ServedRows::Reader::NextChunk(Walk* walk) const {
   return false;
 }
 
+// Most chunks have a row in every slot.
+void ServedRows::Reader::AddFullChunks(Walk* walk, uint32_t rows_max, Run* run) const {
+  constexpr uint32_t kAhead = 16;
+  const uint32_t chunk_rows = rows_.chunk_rows_;
+  const auto full = static_cast<uint32_t>((uint64_t{1} << chunk_rows) - 1);
+  const uint32_t* const owners = walk->block->owners;
+  const uint32_t* const begins = walk->begins.data();
+  const uint32_t* const rows = walk->rows.data();
+  const uint32_t chunks = walk->block->chunks.load();
+  const uint32_t last = std::min(chunks, walk->chunk + (rows_max - run->count) / chunk_rows);
+  const uint32_t first = walk->chunk;
+  uint32_t chunk = first;
+  for (; chunk < last; ++chunk) {
+    const uint32_t later = owners[std::min(chunk + kAhead, chunks - 1)];
+    __builtin_prefetch(rows + begins[later >> 24] + (later & kSlotMask));
+    const uint32_t owner = owners[chunk];
+    const uint64_t at = begins[owner >> 24] + uint64_t{owner & kSlotMask};
+    if (at >= begins[(owner >> 24) + 1] || rows[at] != full) break;
+  }
+  walk->chunk = chunk;
+  run->count += (chunk - first) * chunk_rows;
+}
+
 bool ServedRows::Reader::Next(Walk* walk, uint32_t rows_max, Run* run) const {
   *run = Run();
   const uint64_t stride = rows_.stride_;
@@ -239,6 +265,7 @@ bool ServedRows::Reader::Next(Walk* walk, uint32_t rows_max, Run* run) const {
     const uint32_t count = std::min(side_by_side, rows_max - run->count);
     run->count += count;
     walk->bits &= ~static_cast<uint32_t>(((uint64_t{1} << count) - 1) << first);
+    if (walk->whole && first + count == rows_.chunk_rows_) AddFullChunks(walk, rows_max, run);
   }
   return run->count > 0;
 }
@@ -252,16 +279,30 @@ void ServedRows::Reader::Identify(
   const uint64_t position = uint64_t{number} << 56 | key << 8;
   const Index* const index = stripe.index.load();
   if (index == nullptr) return;
-  uint32_t at = HomeOf(position, index->capacity);
-  for (;;) {
-    const uint32_t entry = index->entries[at].load();
-    if (entry == 0) return;
-    if ((entry & kSlotMask) != kGone) {
-      const uint8_t* const record = rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot);
-      if (rows_.HasKey(record, position)) tell(Unmix64(position | entry >> 24), record);
+  const uint32_t home = HomeOf(position, index->capacity);
+  // Calls `each` with the entries that may be the row's and their records, until it is done.
+  const auto look = [&](auto each) {
+    for (uint32_t at = home;; at = at + 1 == index->capacity ? 0 : at + 1) {
+      const uint32_t entry = index->entries[at].load();
+      if (entry == 0) return false;
+      if ((entry & kSlotMask) == kGone) continue;
+      if (each(entry, rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot))) return true;
     }
-    if (++at == index->capacity) at = 0;
+  };
+  const auto told = [&](uint32_t entry, const uint8_t* record) {
+    tell(Unmix64(position | entry >> 24), record);
+    return true;
+  };
+  // Most rows are where they were, and are found without a look at the keys of others.
+  if (look([&](uint32_t entry, const uint8_t* record) {
+        return record == row && told(entry, record);
+      })) {
+    return;
   }
+  look([&](uint32_t entry, const uint8_t* record) {
+    if (rows_.HasKey(record, position)) told(entry, record);
+    return false;
+  });
 }
 
 absl::Status ServedRows::AddBlock() {

@@ -162,6 +162,9 @@ class ServedRows {
     void TakeBits(uint32_t stripe, std::vector<uint32_t>* bits) const;
     // Goes on to the next chunk with rows.
     bool NextChunk(Walk* walk) const;
+    // Adds the next chunks of a whole walk to a run that ends where they begin, if all their slots
+    // hold rows.
+    void AddFullChunks(Walk* walk, uint32_t rows_max, Run* run) const;
 
     const ServedRows& rows_;
     const size_t place_;
