@@ -13,8 +13,8 @@ namespace hotbed {
 struct CodeQuery {
   const int8_t* codes = nullptr;  // in the order of FilterCodes
   double step = 0;                // element j is about step * its code
-  double sum = 0;                 // of the elements
-  double error = 0;               // bound of a product's error, to C |scale| + |bias|
+  float sum = 0;                  // of the elements, in steps
+  float error = 0;                // bound of a product's error, in steps, to C |scale| + |bias|
 };
 
 // Compares rows with a vector (row_math/nearness.h): those that lie one after another, or those
