@@ -3,6 +3,8 @@
 //
 //   hotbed up --data-dir D --servers 1 --serving 1 --host-bytes 2GiB --port 7400
 //
+// With 128MiB, most rows of the fp32 table lie on the serving server's disk.
+//
 // It makes a table of its own per format, which it drops in the end, and prints the memory of a
 // row, rows per second and times of lookups alone and beside pushes, those of pooled bags, and the
 // time from the answer to a push until a lookup shows it. Then lookups at fixed rates of half of,
