@@ -69,6 +69,8 @@ class KvFile {
   // its own files: Usage::background_error, until TryResume.
   virtual absl::Status Add(absl::string_view key, absl::string_view value) = 0;
   virtual uint64_t bytes() const = 0;
+  // Nobody will read the entries soon: with Ingest the file leaves the page cache.
+  virtual void LeaveCache() = 0;
   // Called once, with at least one entry. The entries are durable on return, and newer than
   // anything written to the store before.
   virtual absl::Status Ingest() = 0;

@@ -1,5 +1,8 @@
 #include "kv/rocks_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -59,7 +62,7 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
   return absl::UnavailableError(absl::StrCat("removing ", IncomingDir(dir), ": ", error.message()));
 }
 
-// Reads of its rows find the file in the page cache, and direct writes were no cheaper.
+// Direct writes were no cheaper.
 RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
                      FileRoom* room, RocksErrors* errors, std::function<absl::Status()> flush,
                      std::function<void()> taken_over)
@@ -94,6 +97,14 @@ absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
 }
 
+// Here and not while the file is written (invalidate_page_cache): only pages that are synced go.
+void RocksFile::DropPages(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;  // it is about memory alone
+  (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  close(file);
+}
+
 // RocksDB's own flush blocks all writers, and would do so as long as the disk is full.
 rocksdb::Status RocksFile::TakeOver(bool may_flush) {
   rocksdb::IngestExternalFileOptions how;
@@ -106,6 +117,7 @@ rocksdb::Status RocksFile::TakeOver(bool may_flush) {
 absl::Status RocksFile::Ingest() {
   rocksdb::Status status = writer_.Finish();
   if (!status.ok()) return Told(status, "writing ");
+  if (leaves_cache_) DropPages(path_);
   // A store that has stopped for an error gives no number to a file, and then RocksDB's assertions
   // end the process. RocksDB reports errors a moment before it acts on them.
   status = errors_->error();

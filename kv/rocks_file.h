@@ -49,12 +49,14 @@ class RocksFile : public KvFile {
   ~RocksFile() override;
   absl::Status Add(absl::string_view key, absl::string_view value) override;
   uint64_t bytes() const override { return bytes_; }
+  void LeaveCache() override { leaves_cache_ = true; }
   absl::Status Ingest() override;
 
  private:
   RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, FileRoom* room,
             RocksErrors* errors, std::function<absl::Status()> flush,
             std::function<void()> taken_over);
+  static void DropPages(const std::string& path);
   rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 
@@ -68,6 +70,7 @@ class RocksFile : public KvFile {
   rocksdb::SstFileWriter writer_;
   uint64_t bytes_ = 0;
   bool ingested_ = false;
+  bool leaves_cache_ = false;
 };
 
 }  // namespace hotbed

@@ -100,6 +100,7 @@ absl::Status WriteFile(const SpillShard& shard, absl::Span<const SpillEntry> ent
   for (const SpillEntry& entry : entries) {
     HOTBED_RETURN_IF_ERROR(file->Add(View(SpillRowKey(shard, entry.position)), entry.record));
   }
+  file->LeaveCache();  // most of the rows are in memory
   return file->Ingest();
 }
 
