@@ -85,11 +85,6 @@ class PosixFile : public WritableFile {
     return fdatasync(fd_) == 0 ? absl::OkStatus() : Failed("sync", path_);
   }
 
-  void LeaveCache(uint64_t bytes) override {
-    if (fd_ < 0 || bytes == 0) return;
-    (void)posix_fadvise(fd_, 0, static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
-  }
-
   absl::Status Truncate(uint64_t size) override {
     HOTBED_RETURN_IF_ERROR(CheckOpen());
     if (ftruncate(fd_, static_cast<off_t>(size)) != 0) return Failed("truncate", path_);

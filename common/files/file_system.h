@@ -29,9 +29,6 @@ class WritableFile {
   // makes these appends cheaper. The size of the file stays, and the appends may still fail.
   virtual void ExpectAppends(uint64_t bytes) { (void)bytes; }
   virtual absl::Status Sync() = 0;  // fdatasync
-  // A hint that nobody will read the first `bytes` soon, which are synced: the system may use its
-  // cache for something else.
-  virtual void LeaveCache(uint64_t bytes) { (void)bytes; }
   virtual absl::Status Truncate(uint64_t size) = 0;
   virtual uint64_t size() const = 0;
   virtual absl::Status Close() = 0;

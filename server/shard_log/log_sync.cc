@@ -12,16 +12,6 @@
 #include "server/shard_log/log_writer.h"
 
 namespace hotbed {
-namespace {
-
-// A log is read after a start, and by replicas that are far behind. Until then its pages would only
-// keep memory from others, and where a virtual machine gives free memory back to its host, each new
-// page takes longer than writing it. So so many bytes of it stay cached, and what is not synced.
-constexpr uint64_t kCachedBytesMax = 8ull << 20;
-constexpr uint64_t kWholeFile = 1ull << 62;
-
-}  // namespace
-
 absl::Status LogWriter::Sync() {
   absl::MutexLock lock(&mu_);
   return SyncThrough(sync_.written);
@@ -44,16 +34,10 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
     const uint64_t newest = chain_.newest().sequence;
     const uint64_t newest_bytes = chain_.newest().bytes;
     const uint32_t newest_crc = chain_.newest().last_crc;
-    const bool leaves_cache = through - sync_.uncached >= kCachedBytesMax;
-    if (leaves_cache) sync_.uncached = through;
     mu_.Unlock();
     absl::Status status;
     for (const Unsynced& unsynced : files) {
       if (status.ok()) status = unsynced.file->Sync();
-      if (!status.ok()) break;
-      const bool whole = unsynced.sequence < newest;
-      // The page at the end stays: the next append would have to read it.
-      if (whole || leaves_cache) unsynced.file->LeaveCache(whole ? kWholeFile : newest_bytes);
     }
     if (status.ok() && sync_dir) status = files_->SyncDir(options_.dir);
     mu_.Lock();

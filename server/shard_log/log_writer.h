@@ -67,8 +67,7 @@ class LogWriter final : public ShardLog {
   // How far the log is written and synced; bytes count from the start of the process.
   struct SyncProgress {
     uint64_t written = 0;
-    uint64_t synced = 0;    // never more than written
-    uint64_t uncached = 0;  // where the newest segment's earlier bytes left the cache last
+    uint64_t synced = 0;  // never more than written
     int64_t unsynced_since_ns = 0;
     bool running = false;  // a thread syncs outside of the lock
     // The newest segment at the last sync, and its size then.

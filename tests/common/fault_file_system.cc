@@ -36,13 +36,6 @@ class FaultFileSystem::File : public WritableFile {
     return file_system_->Append(generation_, path_, content_.get(), pieces);
   }
   absl::Status Sync() override { return file_system_->Sync(generation_, path_, content_.get()); }
-  void LeaveCache(uint64_t bytes) override {
-    absl::MutexLock lock(&file_system_->mutex_);
-    const uint64_t left = std::min<uint64_t>(bytes, content_->bytes.size());
-    HOTBED_CHECK(left <= content_->synced)
-        << path_ << ": bytes that are not synced leave the cache";
-    content_->uncached = std::max(content_->uncached, left);
-  }
   absl::Status Truncate(uint64_t size) override {
     return file_system_->Truncate(generation_, path_, content_.get(), size);
   }
@@ -202,12 +195,6 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
     return absl::ResourceExhaustedError(absl::StrCat("cannot append to ", path, ": no space left"));
   }
   return absl::OkStatus();
-}
-
-uint64_t FaultFileSystem::Uncached(const std::string& path) const {
-  absl::MutexLock lock(&mutex_);
-  const auto found = files_.find(path);
-  return found == files_.end() ? 0 : found->second->uncached;
 }
 
 absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path, Content* content) {

@@ -49,8 +49,7 @@ class FaultFileSystem : public FileSystem {
   // Flips one bit of an existing file, also of synced content.
   void FlipBit(const std::string& path, uint64_t byte, int bit);
 
-  uint64_t syncs() const;                            // successful Sync calls of files so far
-  uint64_t Uncached(const std::string& path) const;  // bytes that have left the cache
+  uint64_t syncs() const;  // successful Sync calls of files so far
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
@@ -78,7 +77,6 @@ class FaultFileSystem : public FileSystem {
     // from there on.
     uint64_t synced = 0;
     bool dropped = false;
-    uint64_t uncached = 0;              // of LeaveCache
     std::optional<std::string> shared;  // of OpenShared: as of the last Sync
   };
 

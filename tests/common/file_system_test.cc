@@ -85,18 +85,6 @@ TEST_P(FileSystemTest, ExpectedAppendsChangeNeitherSizeNorContent) {
   EXPECT_EQ(*fs()->ReadAll(path), "abc");
 }
 
-TEST_P(FileSystemTest, BytesThatLeaveTheCacheStay) {
-  const std::string path = Path("left");
-  auto file = fs()->OpenAppend(path);
-  ASSERT_TRUE(file.ok());
-  const std::string bytes(10'000, 'x');
-  ASSERT_TRUE(Append(file->get(), {bytes}).ok());
-  ASSERT_TRUE((*file)->Sync().ok());
-  (*file)->LeaveCache(bytes.size());
-  ASSERT_TRUE(Append(file->get(), {"abc"}).ok());
-  EXPECT_EQ(*fs()->ReadAll(path), bytes + "abc");
-}
-
 TEST_P(FileSystemTest, MorePiecesThanOneCallTakes) {
   std::vector<std::string> pieces;
   std::string expected;

@@ -324,31 +324,6 @@ TEST_F(LogTest, SyncCoversEverySegmentWrittenSinceTheLast) {
   EXPECT_EQ(Replayed(log.get()).size(), 12);
 }
 
-TEST_F(LogTest, SyncedBytesLeaveTheCacheButForTheNewest) {
-  auto log = Open();
-  Lsn lsn = 0;
-  const auto append = [&](int mib) {
-    for (int i = 0; i < mib; ++i) {
-      ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 128, 2048).ok());
-    }
-  };
-  append(3);
-  ASSERT_TRUE(log->Sync().ok());
-  EXPECT_EQ(files_.Uncached(SegmentPath(1)), 0u);
-  append(6);
-  EXPECT_EQ(files_.Uncached(SegmentPath(1)), 0u) << "not synced yet";
-  ASSERT_TRUE(log->Sync().ok());
-  EXPECT_GE(files_.Uncached(SegmentPath(1)), 9u << 20);
-  append(1);
-  ASSERT_TRUE(log->Sync().ok());
-  EXPECT_LT(files_.Uncached(SegmentPath(1)), 10u << 20);
-  while (log->GetUsage().segments < 2) append(1);
-  ASSERT_TRUE(log->Sync().ok());
-  EXPECT_EQ(files_.Uncached(SegmentPath(1)), *files_.FileSize(SegmentPath(1)));
-  EXPECT_EQ(files_.Uncached(SegmentPath(2)), 0u);
-  EXPECT_EQ(Replayed(log.get()).size(), lsn);
-}
-
 TEST_F(LogTest, ZeroIntervalSurvivesPowerLossWithEveryAcknowledgement) {
   options_.sync_interval_ms = 0;
   options_.segment_bytes = 1500;
