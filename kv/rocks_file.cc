@@ -89,12 +89,21 @@ absl::Status RocksFile::Told(const rocksdb::Status& status, absl::string_view wh
 }
 
 absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
-  const uint64_t more = key.size() + value.size();
-  bytes_ += more;
-  const uint64_t written = room_->written.fetch_add(more) + more;
-  rocksdb::Status status = written > written_max_ ? rocksdb::Status::SpaceLimit()
-                                                  : writer_.Put(ToSlice(key), ToSlice(value));
+  const rocksdb::Status status = HasRoom(key.size() + value.size())
+                                     ? writer_.Put(ToSlice(key), ToSlice(value))
+                                     : rocksdb::Status::SpaceLimit();
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
+}
+
+absl::Status RocksFile::Delete(absl::string_view key) {
+  const rocksdb::Status status =
+      HasRoom(key.size()) ? writer_.Delete(ToSlice(key)) : rocksdb::Status::SpaceLimit();
+  return status.ok() ? absl::OkStatus() : Told(status, "writing ");
+}
+
+bool RocksFile::HasRoom(uint64_t bytes) {
+  bytes_ += bytes;
+  return room_->written.fetch_add(bytes) + bytes <= written_max_;
 }
 
 // Here and not while the file is written (invalidate_page_cache): only pages that are synced go.

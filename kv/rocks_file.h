@@ -48,6 +48,7 @@ class RocksFile : public KvFile {
 
   ~RocksFile() override;
   absl::Status Add(absl::string_view key, absl::string_view value) override;
+  absl::Status Delete(absl::string_view key) override;
   uint64_t bytes() const override { return bytes_; }
   void LeaveCache() override { leaves_cache_ = true; }
   absl::Status Ingest() override;
@@ -57,6 +58,8 @@ class RocksFile : public KvFile {
             RocksErrors* errors, std::function<absl::Status()> flush,
             std::function<void()> taken_over);
   static void DropPages(const std::string& path);
+  // Counts an entry; false: the files would be too large.
+  bool HasRoom(uint64_t bytes);
   rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 
