@@ -31,15 +31,15 @@ class WriteFilesTest : public StoreFixture {
   // `step`: every so manyth row.
   void Update(uint64_t first, uint64_t step) {
     std::vector<uint64_t> ids;
-    for (uint64_t id = first; id < kRows; id += step) ids.push_back(id);
+    for (uint64_t id = first; id < spec_.rows; id += step) ids.push_back(id);
     const std::vector<std::vector<float>> gradients(
         ids.size(), std::vector<float>(spec_.dim, 0.01f * static_cast<float>(++lsn_)));
     ASSERT_TRUE(ApplyNow(ids, gradients, lsn_).ok());
     store_->SetAppliedLsn(lsn_);
   }
   std::vector<float> Rows() {
-    std::vector<uint64_t> ids(kRows);
-    for (uint64_t id = 0; id < kRows; ++id) ids[id] = id;
+    std::vector<uint64_t> ids(spec_.rows);
+    for (uint64_t id = 0; id < ids.size(); ++id) ids[id] = id;
     std::vector<float> rows;
     std::vector<uint8_t> flags;
     EXPECT_TRUE(PullNow(ids, &rows, &flags).ok());
@@ -159,6 +159,26 @@ TEST_F(WriteFilesTest, AWriteThatFailedIsRepeated) {
   Kill();
   EXPECT_TRUE(Rows() == later);
   EXPECT_FALSE(later == rows);
+}
+
+// A file that spans all rows would be compacted with all of them.
+TEST_F(WriteFilesTest, RowsThinlyAmongOthersGoThroughTheMemtable) {
+  CloseStore();
+  host_ = nullptr;
+  spec_.rows = 4 * kRows;
+  options_.memtable_bytes = 64 << 20;
+  OpenStore();
+  Update(0, 1);
+  ASSERT_TRUE(WriteBackNow(lsn_, "").ok());
+  ASSERT_TRUE(host_->Flush().ok());
+  EXPECT_LT(MemtableBytes(), 1u << 20);
+  Update(1, 5);  // 9.8 MiB of 49
+  const std::vector<float> rows = Rows();
+  ASSERT_TRUE(WriteBackNow(lsn_, "").ok());
+  EXPECT_GT(MemtableBytes(), 8u << 20);
+  ASSERT_TRUE(host_->Flush().ok());
+  Kill();
+  EXPECT_TRUE(Rows() == rows);
 }
 
 // The disk has no room for the file: its rows go through the memtable, and the store is well.

@@ -45,6 +45,9 @@ std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
 // Rows of at least so many bytes go to the disk as a file of their own, past memtable, flush and
 // compaction. A file costs two syncs.
 constexpr uint64_t kWriteFileBytesMin = 8ull << 20;
+// If the range of these rows has more than so many times their bytes, a file would soon be
+// compacted with all of it. Memtables put that off until several have been flushed.
+constexpr uint64_t kWriteFileReachMax = 4;
 // Other rows go through the memtable in batches of about so many bytes.
 constexpr uint64_t kBatchBytes = 4ull << 20;
 
@@ -104,6 +107,14 @@ absl::Status WriteFile(const SpillShard& shard, absl::Span<const SpillEntry> ent
   return file->Ingest();
 }
 
+bool BelongsInFile(const SpillShard& shard, absl::Span<const SpillEntry> entries, KvStore* store) {
+  const uint64_t bytes = entries.size() * shard.record_bytes();
+  if (bytes < kWriteFileBytesMin) return false;
+  const SpillKey first = SpillRowKey(shard, entries.front().position);
+  const SpillKey last = SpillRowKey(shard, entries.back().position);
+  return store->EstimateBytes(View(first), After(last)) <= kWriteFileReachMax * bytes;
+}
+
 }  // namespace
 
 SpillTier::SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run)
@@ -160,7 +171,7 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   Lsn highest_written = 0;
   for (const SpillRows& part : rows) highest_written = std::max(highest_written, part.lsn);
   const std::unique_ptr<KvBatch> batch = store->NewBatch();
-  bool as_file = entries.size() * shard.record_bytes() >= kWriteFileBytesMin;
+  bool as_file = BelongsInFile(shard, entries, store.get());
   if (as_file) {
     // Otherwise a file of the memtable, and then a compaction, might reach over these rows.
     const absl::Status flushed = store->Flush();
