@@ -202,13 +202,8 @@ class RocksKvStore : public KvStore {
   absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override {
     const std::string what = absl::StrCat("a file for ", options_.dir);
     if (const rocksdb::Status error = errors_->error(); !error.ok()) return ToStatus(error, what);
-    uint64_t left = std::numeric_limits<uint64_t>::max();
-    if (options_.bytes_max > 0) {
-      const uint64_t used = GetUsage().disk_bytes;
-      left = options_.bytes_max - std::min(used, options_.bytes_max);
-    }
     return RocksFile::Open(
-        db_.get(), options_.dir, rocks_, ++files_made_, left, errors_.get(),
+        db_.get(), options_.dir, rocks_, ++files_made_, &file_room_, errors_.get(),
         [this] { return Flush(); }, [this] { CountAll(); });
   }
 
@@ -404,7 +399,10 @@ class RocksKvStore : public KvStore {
         write_buffers_(std::make_shared<rocksdb::WriteBufferManager>(options.memtable_bytes)),
         errors_(std::make_shared<RocksErrors>()),
         waits_(!options.read_only && !options.wal),
-        env_(rocksdb::NewCompositeEnv(NewWaitingFileSystem(options.dir, errors_->room()))) {}
+        env_(rocksdb::NewCompositeEnv(NewWaitingFileSystem(options.dir, errors_->room()))) {
+    file_room_.bytes_max = options.bytes_max;
+    file_room_.disk_bytes = [this] { return GetUsage().disk_bytes; };
+  }
 
   rocksdb::Options MakeOptions() {
     rocksdb::Options rocks;
@@ -452,6 +450,7 @@ class RocksKvStore : public KvStore {
   std::shared_ptr<rocksdb::SstFileManager> files_;
   rocksdb::Options rocks_;
   std::atomic<uint64_t> files_made_{0};
+  FileRoom file_room_;
   std::unique_ptr<rocksdb::DB> db_;
   std::unique_ptr<RocksFlusher> flusher_;  // if waits_
 };

@@ -64,12 +64,15 @@ class KvBatch {
 class KvFile {
  public:
   virtual ~KvFile() = default;
-  // Keys must ascend (else InvalidArgument). An error is final. The store reports an error of the
-  // disk as one of its own files: Usage::background_error, until TryResume.
+  // Keys must ascend (else InvalidArgument). An error is final. ResourceExhausted: the disk or
+  // bytes_max has no room, and the store goes on. It reports another error of the disk as one of
+  // its own files: Usage::background_error, until TryResume.
   virtual absl::Status Add(absl::string_view key, absl::string_view value) = 0;
   // An entry that deletes the key from the store.
   virtual absl::Status Delete(absl::string_view key) = 0;
   virtual uint64_t bytes() const = 0;
+  // Nobody will read the entries soon: with Ingest the file leaves the page cache.
+  virtual void LeaveCache() = 0;
   // Called once, with at least one entry. The entries are durable on return, and newer than
   // anything written to the store before.
   virtual absl::Status Ingest() = 0;

@@ -1,12 +1,19 @@
 #include "kv/rocks_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "kv/rocks_writable.h"
 
 namespace hotbed {
 namespace {
@@ -14,24 +21,38 @@ namespace {
 // Other threads may keep writing into the range; after these attempts RocksDB flushes itself.
 constexpr int kFlushesMax = 3;
 
-std::string IncomingDir(const std::string& dir) { return dir + "/incoming"; }
+std::string IncomingDir(const std::string& dir) {
+  return absl::StrCat(dir, "/", absl::StripSuffix(kIncomingFolder, "/"));
+}
+
+bool SaysNoRoom(const rocksdb::Status& status) {
+  return status.IsNoSpace() || status.subcode() == rocksdb::Status::kSpaceLimit;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvFile>> RocksFile::Open(rocksdb::DB* db, const std::string& dir,
                                                         const rocksdb::Options& options,
-                                                        uint64_t number, uint64_t bytes_left,
+                                                        uint64_t number, FileRoom* room,
                                                         RocksErrors* errors,
                                                         std::function<absl::Status()> flush,
                                                         std::function<void()> taken_over) {
   rocksdb::Status status = options.env->CreateDirIfMissing(IncomingDir(dir));
   if (!status.ok()) return ToStatus(status, absl::StrCat("creating ", IncomingDir(dir)));
   const std::string path = absl::StrCat(IncomingDir(dir), "/", number, ".sst");
-  auto file = std::unique_ptr<RocksFile>(new RocksFile(db, path, options, bytes_left, errors,
-                                                       std::move(flush), std::move(taken_over)));
+  auto file = std::unique_ptr<RocksFile>(
+      new RocksFile(db, path, options, room, errors, std::move(flush), std::move(taken_over)));
   status = file->writer_.Open(path);
   if (!status.ok()) return file->Told(status, "creating ");
   return file;
+}
+
+// A file that is ingested meanwhile counts twice rather than not at all.
+uint64_t FileRoom::WrittenMax() const {
+  if (bytes_max == 0) return std::numeric_limits<uint64_t>::max();
+  const uint64_t now = written.load();
+  const uint64_t open = now - std::min(now, ingested.load());
+  return now + (bytes_max - std::min(bytes_max, open + disk_bytes()));
 }
 
 absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
@@ -41,13 +62,14 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
   return absl::UnavailableError(absl::StrCat("removing ", IncomingDir(dir), ": ", error.message()));
 }
 
-// Reads of its rows find the file in the page cache, and direct writes were no cheaper.
+// Direct writes were no cheaper.
 RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
-                     uint64_t bytes_left, RocksErrors* errors, std::function<absl::Status()> flush,
+                     FileRoom* room, RocksErrors* errors, std::function<absl::Status()> flush,
                      std::function<void()> taken_over)
     : db_(db),
       path_(std::move(path)),
-      bytes_left_(bytes_left),
+      room_(room),
+      written_max_(room->WrittenMax()),
       errors_(errors),
       flush_(std::move(flush)),
       taken_over_(std::move(taken_over)),
@@ -58,10 +80,11 @@ RocksFile::~RocksFile() {
   std::error_code error;  // the file is gone if it was ingested
   std::filesystem::remove(path_, error);
   if (error) HOTBED_LOG(Warning) << "cannot remove " << path_ << ": " << error.message();
+  if (!ingested_) room_->written.fetch_sub(bytes_);
 }
 
 absl::Status RocksFile::Told(const rocksdb::Status& status, absl::string_view what) const {
-  if (status.IsIOError()) errors_->Tell(status);
+  if (status.IsIOError() && !SaysNoRoom(status)) errors_->Tell(status);
   return ToStatus(status, absl::StrCat(what, path_));
 }
 
@@ -78,6 +101,19 @@ absl::Status RocksFile::Delete(absl::string_view key) {
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
 }
 
+bool RocksFile::HasRoom(uint64_t bytes) {
+  bytes_ += bytes;
+  return room_->written.fetch_add(bytes) + bytes <= written_max_;
+}
+
+// Here and not while the file is written (invalidate_page_cache): only pages that are synced go.
+void RocksFile::DropPages(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;  // it is about memory alone
+  (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  close(file);
+}
+
 // RocksDB's own flush blocks all writers, and would do so as long as the disk is full.
 rocksdb::Status RocksFile::TakeOver(bool may_flush) {
   rocksdb::IngestExternalFileOptions how;
@@ -90,6 +126,7 @@ rocksdb::Status RocksFile::TakeOver(bool may_flush) {
 absl::Status RocksFile::Ingest() {
   rocksdb::Status status = writer_.Finish();
   if (!status.ok()) return Told(status, "writing ");
+  if (leaves_cache_) DropPages(path_);
   // A store that has stopped for an error gives no number to a file, and then RocksDB's assertions
   // end the process. RocksDB reports errors a moment before it acts on them.
   status = errors_->error();
@@ -100,6 +137,8 @@ absl::Status RocksFile::Ingest() {
     status = TakeOver(/*may_flush=*/i == kFlushesMax - 1);
   }
   if (!status.ok()) return Told(status, "taking over ");
+  ingested_ = true;
+  room_->ingested.fetch_add(bytes_);
   taken_over_();
   return absl::OkStatus();
 }

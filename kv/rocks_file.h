@@ -6,6 +6,7 @@
 #ifndef HOTBED_KV_ROCKS_FILE_H_
 #define HOTBED_KV_ROCKS_FILE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,14 +23,23 @@
 
 namespace hotbed {
 
+// What the files of a store may take of its disk, together with what is there. Thread-safe.
+struct FileRoom {
+  uint64_t bytes_max = 0;                // of the store; 0: no limit
+  std::function<uint64_t()> disk_bytes;  // of the store now, without files that are being written
+  std::atomic<uint64_t> written{0};      // to files, less those that were deleted
+  std::atomic<uint64_t> ingested{0};     // of these
+  // A file that begins now ends where `written` exceeds this.
+  uint64_t WrittenMax() const;
+};
+
 class RocksFile : public KvFile {
  public:
-  // `number` is unique since DeleteLeftovers. Everything pointed to outlives the file.
-  // `bytes_left`: how large it may become; `flush` is KvStore::Flush; `taken_over` is called once
-  // the file has been ingested.
+  // `number` is unique since DeleteLeftovers. Everything pointed to outlives the file. `flush` is
+  // KvStore::Flush; `taken_over` is called once the file has been ingested.
   static absl::StatusOr<std::unique_ptr<KvFile>> Open(rocksdb::DB* db, const std::string& dir,
                                                       const rocksdb::Options& options,
-                                                      uint64_t number, uint64_t bytes_left,
+                                                      uint64_t number, FileRoom* room,
                                                       RocksErrors* errors,
                                                       std::function<absl::Status()> flush,
                                                       std::function<void()> taken_over);
@@ -40,25 +50,30 @@ class RocksFile : public KvFile {
   absl::Status Add(absl::string_view key, absl::string_view value) override;
   absl::Status Delete(absl::string_view key) override;
   uint64_t bytes() const override { return bytes_; }
+  void LeaveCache() override { leaves_cache_ = true; }
   absl::Status Ingest() override;
 
  private:
-  RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, uint64_t bytes_left,
+  RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, FileRoom* room,
             RocksErrors* errors, std::function<absl::Status()> flush,
             std::function<void()> taken_over);
-  // Counts an entry; false: the file would be too large.
-  bool HasRoom(size_t bytes) { return (bytes_ += bytes) <= bytes_left_; }
+  static void DropPages(const std::string& path);
+  // Counts an entry; false: the files would be too large.
+  bool HasRoom(uint64_t bytes);
   rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 
   rocksdb::DB* const db_;
   const std::string path_;
-  const uint64_t bytes_left_;
+  FileRoom* const room_;
+  const uint64_t written_max_;  // FileRoom::WrittenMax
   RocksErrors* const errors_;
   const std::function<absl::Status()> flush_;
   const std::function<void()> taken_over_;
   rocksdb::SstFileWriter writer_;
   uint64_t bytes_ = 0;
+  bool ingested_ = false;
+  bool leaves_cache_ = false;
 };
 
 }  // namespace hotbed

@@ -15,9 +15,9 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr int64_t kFullNs = 200'000'000;
 
-bool IsForWantOfRoom(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
-
 }  // namespace
+
+bool IsForWantOfRoom(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 void RocksRoom::StartWaiting() {
   absl::MutexLock lock(&mu_);
@@ -30,7 +30,7 @@ void RocksRoom::StopWaiting() {
 }
 
 bool RocksRoom::Try::Again(int error) {
-  if (!IsForWantOfRoom(error)) return false;
+  if (room_ == nullptr || !IsForWantOfRoom(error)) return false;
   absl::MutexLock lock(&room_->mu_);
   if (room_->ended_) return false;
   if (!waits_) {

@@ -13,6 +13,9 @@
 
 namespace hotbed {
 
+// Whether an errno says that the disk, a quota or a limit of the size of files has no room.
+bool IsForWantOfRoom(int error);
+
 class RocksRoom {
  public:
   // Before StartWaiting, and after StopWaiting, every wait ends at once: a store that is opening or
@@ -24,6 +27,7 @@ class RocksRoom {
   // room.
   class Try {
    public:
+    // Null: it waits for nothing.
     Try(RocksRoom* room, const std::string& path) : room_(room), path_(path) {}
     ~Try();
     Try(const Try&) = delete;

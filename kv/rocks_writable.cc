@@ -26,10 +26,11 @@ using rocksdb::IOStatus;
 
 constexpr mode_t kFileMode = 0644;  // RocksDB's
 
-// The error texts of RocksDB's own files.
+// The error texts of RocksDB's own files. A quota and a limit of the size of files are told as a
+// full disk is.
 IOStatus ToIoStatus(absl::string_view what, const std::string& path, int error) {
   const std::string context = absl::StrCat("While ", what, ": ", path);
-  if (error != ENOSPC) return IOStatus::IOError(context, std::strerror(error));
+  if (!IsForWantOfRoom(error)) return IOStatus::IOError(context, std::strerror(error));
   IOStatus status = IOStatus::NoSpace(context, std::strerror(error));
   status.SetRetryable(true);
   return status;
@@ -71,7 +72,7 @@ class WaitingFile : public FSWritableFile {
   }
   void FreeAllocated();
 
-  RocksRoom* const room_;
+  RocksRoom* const room_;  // null: it does not wait
   const std::string path_;
   const bool allocates_;
   int fd_;
@@ -162,10 +163,14 @@ class WaitingFileSystem : public rocksdb::FileSystemWrapper {
                       IODebugContext*) override;
 
  private:
+  // The path in the store's folder; empty: it lies elsewhere.
+  absl::string_view NameOf(absl::string_view path) const {
+    if (!absl::ConsumePrefix(&path, prefix_)) return "";
+    return path.substr(std::min(path.find_first_not_of('/'), path.size()));
+  }
   bool Waits(absl::string_view path) const {
-    if (!absl::ConsumePrefix(&path, prefix_)) return false;
-    path = path.substr(std::min(path.find_first_not_of('/'), path.size()));
-    return !absl::StrContains(path, '/') && !absl::EndsWith(path, ".log");
+    const absl::string_view name = NameOf(path);
+    return !name.empty() && !absl::StrContains(name, '/') && !absl::EndsWith(name, ".log");
   }
 
   const std::string prefix_;
@@ -176,14 +181,16 @@ IOStatus WaitingFileSystem::NewWritableFile(const std::string& path, const FileO
                                             std::unique_ptr<FSWritableFile>* file,
                                             IODebugContext* debug) {
   file->reset();
-  if (options.use_direct_writes || options.use_mmap_writes || !Waits(path)) {
+  const bool incoming = absl::StartsWith(NameOf(path), kIncomingFolder);
+  if (options.use_direct_writes || options.use_mmap_writes || !(incoming || Waits(path))) {
     return target()->NewWritableFile(path, options, file, debug);
   }
-  RocksRoom::Try tried(room_, path);
+  RocksRoom* const room = incoming ? nullptr : room_;
+  RocksRoom::Try tried(room, path);
   for (;;) {
     const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, kFileMode);
     if (fd >= 0) {
-      *file = std::make_unique<WaitingFile>(room_, path, fd, options);
+      *file = std::make_unique<WaitingFile>(room, path, fd, options);
       return IOStatus::OK();
     }
     const int error = errno;

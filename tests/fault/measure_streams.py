@@ -2,12 +2,13 @@
 """One server and one coordinator with thousands of clients that hardly ask for anything: do they all connect, what do they
 cost, and what does a client that works notice?
 
-  measure_streams.py --bin-dir build/bin [--clients 5000] [--per-process 250] [--seconds 10]
+  measure_streams.py --bin-dir build/bin [--clients 5000] [--per-process 250] [--seconds 10] [--connect-seconds-max 180]
 
-Each of the clients has a stream to the server and one to the coordinator, and pulls a row every ten seconds. While the working
-client is measured they are stopped, with their streams open. Bars: no call of theirs fails, and the working client keeps
---keep (0.7) of the pulls that it had alone. Exit status: 0 met; 1 missed; 3 it
-could not be measured.
+Server and coordinator are told to take so many clients of one address (--connections-max, --streams-max: by default an address may
+have 4,096 connections). An address begins 200 connections per second after the first 1,000, so 5,000 clients take 20 s and more. Each
+of the clients has a stream to the server and one to the coordinator, and pulls a row every ten seconds. While the working client is
+measured they are stopped, with their streams open. Bars: no call of theirs fails, and the working client keeps --keep (0.7) of the
+pulls that it had alone. Exit status: 0 met; 1 missed; 3 it could not be measured.
 """
 
 import argparse
@@ -48,8 +49,25 @@ def worked(table, seconds, seed):
     return rate(result, "pulls", begin + NS, begin + (seconds - 1) * NS)
 
 
+def wait_for_streams(cluster, crowd, args):
+    begin = time.monotonic()
+    while (open_now := streams(cluster.admin[0])) < args.clients:
+        passed = time.monotonic() - begin
+        if any(meter.child.poll() is not None for meter in crowd):
+            raise RuntimeError(f"{open_now} of {args.clients} streams are open, and a process of clients has ended")
+        if passed > args.connect_seconds_max:
+            raise RuntimeError(f"{open_now} of {args.clients} streams are open after {passed:.0f} s (--connect-seconds-max); the last lines of "
+                               f"the logs:\n{cluster.servers[0].tail(3)}{cluster.coordinator.tail(3)}")
+        left = f", about {passed * (args.clients - open_now) / open_now:.0f} s left" if open_now else ""
+        print(f"{open_now} of {args.clients} clients have connected after {passed:.0f} s{left}", file=sys.stderr, flush=True)
+        time.sleep(min(5, 1 + passed / 10))
+    print(f"{args.clients} clients have connected after {time.monotonic() - begin:.1f} s", file=sys.stderr, flush=True)
+
+
 def measure(args, directory):
-    cluster = Cluster(args.bin_dir, directory, 1, server_flags=("--host-bytes=256MiB",))
+    room = [f"--connections-max={2 * args.clients + 1000}", f"--connections-per-peer-max={args.clients + 500}"]
+    cluster = Cluster(args.bin_dir, directory, 1, server_flags=("--host-bytes=256MiB", f"--streams-max={args.clients + 500}", *room))
+    cluster.coordinator.command += room
     crowd = []
     try:
         cluster.start()
@@ -57,14 +75,11 @@ def measure(args, directory):
         table.wait_for(1)
         alone = worked(table, args.seconds, 1)
         idle, memory = cost(cluster, args.seconds / 2), [resident_bytes(p) for p in cluster.processes()]
-        lasts = 4 * args.seconds + args.clients / 10
+        lasts = 4 * args.seconds + args.connect_seconds_max
         crowd = [table.meter("clients", f"--clients={min(args.per_process, args.clients - first)}", f"--seconds={lasts}", "--pulls-per-s=0.1",
                              seed=first + 2)
                  for first in range(0, args.clients, args.per_process)]
-        while (open_now := streams(cluster.admin[0])) < args.clients:
-            if any(meter.child.poll() is not None for meter in crowd):
-                raise RuntimeError(f"{open_now} streams are open, and a process of clients has ended")
-            time.sleep(1)
+        wait_for_streams(cluster, crowd, args)
         held = [(resident_bytes(p) - m) / args.clients for p, m in zip(cluster.processes(), memory)]
         busy = cost(cluster, args.seconds / 2)
         # Their processes would take the processors from it.
@@ -97,6 +112,7 @@ def main():
     parser.add_argument("--per-process", type=int, default=250)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--keep", type=float, default=0.7)
+    parser.add_argument("--connect-seconds-max", type=float, default=180)
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
     directory = tempfile.mkdtemp(prefix="hotbed_streams_")

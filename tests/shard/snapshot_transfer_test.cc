@@ -68,6 +68,28 @@ TEST_F(SnapshotTransferTest, AMoveWhilePushesRun) {
   }
 }
 
+// The target has the rows in memory before the transfer ends, so it reads none back.
+TEST_F(SnapshotTransferTest, RowsComeToMemoryAsTheyArrive) {
+  Begin(Table(OptimizerKind::kAdam, 1), {1});
+  Push(30);
+  const std::vector<float> rows = cluster_->PullAll(1, AllIds());
+  const auto memory = [&] { return cluster_->host(3)->Status().numbers["hot_bytes"]; };
+  const uint64_t before = memory();
+  std::atomic<uint64_t> at_the_end{0};
+  cluster_->network()->SetDamage([&](ReplicaMessage* message) {
+    if (message->kind == ReplicaMessage::Kind::kSnapshotEnd) at_the_end = memory();
+  });
+  for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 1, 3);
+  cluster_->network()->SetDamage(nullptr);
+  EXPECT_GT(at_the_end, before);
+  EXPECT_EQ(cluster_->PullAll(1, AllIds()), rows);
+  for (const ShardStatus& shard : cluster_->host(3)->Status().shards) {
+    EXPECT_GT(shard.store.rows_resident, 0u);
+    EXPECT_EQ(shard.store.misses, 0u) << shard.shard.ToString();
+    EXPECT_EQ(shard.store.rows_dirty, 0u) << shard.shard.ToString();
+  }
+}
+
 // Every replica counts touches for itself, from the log; one that comes later, and one that goes on
 // after a kill, have the counts that the others have.
 TEST_F(SnapshotTransferTest, ReplicasAdmitTheSameRows) {

@@ -132,6 +132,8 @@ class DeleteRowsTest : public StoreFixture, public ::testing::WithParamInterface
       ASSERT_EQ(flags[id] & 1, twin.Exists(id)) << "id " << id;
     }
   }
+  // The rows go to another server, in passes, again and again.
+  void ArriveInSeveralPasses(uint64_t seed);
   // What a reader of all rows above `above` is told: true for a row, false for a deleted one.
   std::map<uint64_t, bool> ReadAbove(Lsn above) {
     std::map<uint64_t, bool> told;
@@ -268,6 +270,18 @@ TEST_P(DeleteRowsTest, AMarkGuardsAgainstOlderRecords) {
 TEST_P(DeleteRowsTest, RowsArriveInSeveralPasses) {
   const uint64_t seed = SeedFromEnvironment(20261128);
   SCOPED_TRACE(Replay(seed));
+  for (const bool hashed : {true, false}) {
+    SCOPED_TRACE(hashed ? "hashed" : "bounded");
+    spec_.hashed = hashed;
+    log_.resize(1);
+    ArriveInSeveralPasses(seed + (hashed ? 0 : 1));
+    if (HasFatalFailure()) return;
+    host_ = nullptr;
+    std::filesystem::remove_all(dir_);
+  }
+}
+
+void DeleteRowsTest::ArriveInSeveralPasses(uint64_t seed) {
   Random random(seed);
   const auto change = [&] {
     for (int i = 0; i < 8; ++i) {
@@ -276,9 +290,10 @@ TEST_P(DeleteRowsTest, RowsArriveInSeveralPasses) {
     }
     WriteBack();
   };
-  const SpillShard shard(spec_, {0, 65536, 0, spec_.dim}, {spec_.id, 3});
   for (int round = 0; round < 8; ++round) {
     OpenStore();
+    const SpillShard shard(spec_, range_, {spec_.id, 3});
+    const bool from_memory = GetParam() >= 0 && random.OneIn(2);
     std::vector<std::string> blocks;
     Lsn pass = 0, first_pass = 0;
     for (int passes = 1 + round % 3; passes > 0; --passes) {
@@ -286,8 +301,16 @@ TEST_P(DeleteRowsTest, RowsArriveInSeveralPasses) {
       change();
       const Lsn above = std::exchange(pass, last());
       if (above == 0) first_pass = pass;
+      LivePass live;
+      live.above = above;
+      live.read = [this](absl::Span<const uint64_t> positions, LiveRows* rows) {
+        store_->ReadPass(positions, rows);
+        return absl::OkStatus();
+      };
+      ASSERT_TRUE(!from_memory || store_->BeginPass(above != 0, &live.positions));
       if (random.OneIn(2)) change();
-      auto reader = host_->ReadShard(shard, above);
+      auto reader =
+          from_memory ? host_->ReadLive(shard, std::move(live)) : host_->ReadShard(shard, above);
       ASSERT_TRUE(reader.ok()) << reader.status();
       for (;;) {
         auto block = (*reader)->Next(300);
@@ -299,6 +322,7 @@ TEST_P(DeleteRowsTest, RowsArriveInSeveralPasses) {
     CloseStore();
     host_ = nullptr;
     std::filesystem::remove_all(dir_);
+    options_.snapshot_file_bytes_min = round % 2 == 0 ? 1 : 1 << 20;  // files, or the memtable
     OpenHost();
     auto writer = host_->ReceiveShard(spec_, range_, {spec_.id, 3}, first_pass);
     ASSERT_TRUE(writer.ok()) << writer.status();

@@ -45,6 +45,11 @@ std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
 // Rows of at least so many bytes go to the disk as a file of their own, past memtable, flush and
 // compaction. A file costs two syncs.
 constexpr uint64_t kWriteFileBytesMin = 8ull << 20;
+// If the range of these rows has more than so many times their bytes, a file would soon be
+// compacted with all of it. Memtables put that off until several have been flushed.
+constexpr uint64_t kWriteFileReachMax = 4;
+// Other rows go through the memtable in batches of about so many bytes.
+constexpr uint64_t kBatchBytes = 4ull << 20;
 
 struct SpillEntry {
   uint64_t position = 0;
@@ -81,9 +86,11 @@ std::vector<SpillEntry> CompleteInOrder(const SpillShard& shard, absl::Span<cons
   return entries;
 }
 
-void PutRows(const SpillShard& shard, absl::Span<const SpillEntry> entries, KvBatch* batch) {
-  for (const SpillEntry& entry : entries) {
-    batch->Put(View(SpillRowKey(shard, entry.position)), entry.record);
+// Moves the first of the entries into the batch.
+void PutSome(const SpillShard& shard, absl::Span<const SpillEntry>* entries, KvBatch* batch) {
+  while (!entries->empty() && batch->bytes() < kBatchBytes) {
+    batch->Put(View(SpillRowKey(shard, entries->front().position)), entries->front().record);
+    entries->remove_prefix(1);
   }
 }
 
@@ -96,7 +103,16 @@ absl::Status WriteFile(const SpillShard& shard, absl::Span<const SpillEntry> ent
   for (const SpillEntry& entry : entries) {
     HOTBED_RETURN_IF_ERROR(file->Add(View(SpillRowKey(shard, entry.position)), entry.record));
   }
+  file->LeaveCache();  // most of the rows are in memory
   return file->Ingest();
+}
+
+bool BelongsInFile(const SpillShard& shard, absl::Span<const SpillEntry> entries, KvStore* store) {
+  const uint64_t bytes = entries.size() * shard.record_bytes();
+  if (bytes < kWriteFileBytesMin) return false;
+  const SpillKey first = SpillRowKey(shard, entries.front().position);
+  const SpillKey last = SpillRowKey(shard, entries.back().position);
+  return store->EstimateBytes(View(first), After(last)) <= kWriteFileReachMax * bytes;
 }
 
 }  // namespace
@@ -155,22 +171,30 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   Lsn highest_written = 0;
   for (const SpillRows& part : rows) highest_written = std::max(highest_written, part.lsn);
   const std::unique_ptr<KvBatch> batch = store->NewBatch();
-  const bool as_file = entries.size() * shard.record_bytes() >= kWriteFileBytesMin;
-  // Otherwise a file of the memtable, and then a compaction, might reach over these rows.
-  if (as_file) HOTBED_RETURN_IF_ERROR(store->Flush());
-  if (!as_file) PutRows(shard, entries, batch.get());
+  bool as_file = BelongsInFile(shard, entries, store.get());
+  if (as_file) {
+    // Otherwise a file of the memtable, and then a compaction, might reach over these rows.
+    const absl::Status flushed = store->Flush();
+    as_file = flushed.ok();
+    if (!flushed.ok() && !absl::IsResourceExhausted(flushed)) return flushed;
+  }
+  absl::Span<const SpillEntry> left = entries;
   PutHighestLsn(shard, highest_lsn, batch.get());
   absl::ReaderMutexLock no_marks_end(&marks_mu_);
   absl::Status written =
       journals_->Add(shard, positions, highest_written, store.get(), batch.get());
+  if (!as_file) PutSome(shard, &left, batch.get());
   if (written.ok()) written = store->Write(batch.get());
   if (written.ok() && as_file) {
     written = WriteFile(shard, entries, store.get());
-    if (absl::IsResourceExhausted(written)) {  // the memtable waits for room, files do not
-      batch->Clear();
-      PutRows(shard, entries, batch.get());
-      written = store->Write(batch.get());
-    }
+    if (written.ok()) left = {};
+    // A file does not wait for room, but the memtable does.
+    if (absl::IsResourceExhausted(written)) written = absl::OkStatus();
+  }
+  while (written.ok() && !left.empty()) {
+    batch->Clear();
+    PutSome(shard, &left, batch.get());
+    written = store->Write(batch.get());
   }
   if (!written.ok()) journals_->Forget(shard.shard);
   return written;

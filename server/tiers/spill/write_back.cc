@@ -10,8 +10,8 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kWriteBytesMax = 4ull << 20;  // per write to the spill tier
-// Per write of rows that were gathered, or half of the budget. The other half is for rows that must
-// leave memory meanwhile.
+// Per write of rows that were gathered. All shards together gather in half of the budget: the other
+// half is for rows that must leave memory meanwhile.
 constexpr uint64_t kGatheredBytesMax = 32ull << 20;
 
 }  // namespace
@@ -82,7 +82,9 @@ uint64_t WriteBack::GatheredBytesMax() const {
 bool WriteBack::Gather(uint64_t rows) {
   const uint64_t more = rows * (shard_.record_bytes() + sizeof(uint64_t));
   const bool was_gathering = gathering_;
-  gathering_ = !writing_ && HasRoom(rows) && bytes_ + more <= GatheredBytesMax();
+  gathering_ =
+      !writing_ && HasRoom(rows) && bytes_ + more <= GatheredBytesMax() &&
+      wiring_.budget->bytes.load(std::memory_order_relaxed) + more <= wiring_.budget->bytes_max / 2;
   gathered_ = gathered_ || was_gathering;
   return gathering_;
 }
