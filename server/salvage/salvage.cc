@@ -167,9 +167,17 @@ class Salvager {
     SegmentReader reader(files_, path, bytes);
     const auto header = reader.ReadHeader();
     std::string trouble = std::string(header.status().message());
+    const Mark written = marks_ == nullptr ? Mark() : marks_->Get(Marks::kLogWritten);
+    const uint64_t sequence = *ParseSegmentName(name);
     while (header.ok()) {
       HOTBED_ASSIGN_OR_RETURN(const SegmentReader::Found found, reader.Next());
-      if (found == SegmentReader::Found::kEnd) break;
+      // Behind the records of a reused file are those of an older segment.
+      const bool beyond = header->reused && std::make_pair(sequence, reader.begin()) >=
+                                                std::make_pair(written.a, written.b);
+      if (found == SegmentReader::Found::kEnd ||
+          (beyond && found != SegmentReader::Found::kRecord)) {
+        break;
+      }
       if (found == SegmentReader::Found::kRecord) {
         Count(reader.header());
         continue;
@@ -181,9 +189,9 @@ class Salvager {
       HOTBED_ASSIGN_OR_RETURN(const bool more, reader.SkipDamage());
       if (!more) break;
     }
-    const Mark written = marks_ == nullptr ? Mark() : marks_->Get(Marks::kLogWritten);
-    if (trouble.empty() && ParseSegmentName(name) == written.a && bytes < written.b) {
-      trouble = absl::StrCat("it ends at offset ", bytes, " and was written up to ", written.b);
+    if (trouble.empty() && sequence == written.a && reader.begin() < written.b) {
+      trouble =
+          absl::StrCat("it ends at offset ", reader.begin(), " and was written up to ", written.b);
     }
     report_.files.push_back({"log/" + name, trouble});
     return absl::OkStatus();

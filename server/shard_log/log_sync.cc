@@ -69,6 +69,7 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
+    DeleteSpares(/*all=*/false);
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
@@ -117,11 +118,17 @@ void LogWriter::DeleteUnneeded() {
       return;
     }
   }
+  std::vector<Spare> spares;
   for (const std::string& path : paths) {
+    if (std::optional<Spare> spare = KeepAsSpare(path, spares)) {
+      spares.push_back(*std::move(spare));
+      continue;
+    }
     const absl::Status status = files_->Delete(path);
     if (!status.ok() && !absl::IsNotFound(status))
       HOTBED_LOG(Warning) << "the log keeps a file that it needs no more: " << status;
   }
+  AddSpares(std::move(spares));
   if (!emptied.empty()) EmptyUnneeded(emptied);
 }
 
@@ -145,6 +152,7 @@ ShardLog::Usage LogWriter::GetUsage() const {
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
   usage.bytes_aside = chain_.BytesAside();
+  for (const Spare& spare : spares_) usage.bytes_spare += spare.bytes;
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());
@@ -163,6 +171,9 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
   numbers->Add("log_refused_bytes", "hotbed_server_log_refused_bytes",
                "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
                usage.bytes_aside);
+  numbers->Add("log_spare_bytes", "hotbed_server_log_spare_bytes",
+               "Disk of old log segments that become new ones, in addition to the log's.",
+               usage.bytes_spare);
   numbers->Add("log_torn_bytes", "hotbed_server_log_torn_bytes",
                "Bytes that were missing or torn at the end of the log when the server started.",
                usage.torn_bytes);
@@ -185,6 +196,7 @@ absl::Status LogWriter::TryResume() {
     if (stopped_.ok()) return absl::OkStatus();
     writing_ = true;  // only the writer touches the file
   }
+  DeleteSpares(/*all=*/true);  // the disk had no space for an append
   const absl::Status probed = file_.Probe();
   {
     absl::MutexLock lock(&mu_);

@@ -13,9 +13,6 @@
 namespace hotbed {
 namespace {
 
-// A segment is an eighth of the log, and no shorter than this: each costs a file.
-constexpr uint64_t kSegmentBytesMin = 16ull << 20;
-constexpr uint64_t kSegmentsOfLog = 8;
 // How many segments may wait for the sync thread before a roll syncs by itself.
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
@@ -63,6 +60,8 @@ LogWriter::~LogWriter() {
     stop_.wanted = true;
   }
   if (sync_thread_.joinable()) sync_thread_.join();
+  (void)file_.End();  // recovery would do it
+  DeleteSpares(/*all=*/true);
 }
 
 absl::Status LogWriter::Start() {
@@ -80,7 +79,9 @@ absl::Status LogWriter::Start() {
       last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
     }
   }
-  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
+  HOTBED_RETURN_IF_ERROR(DeleteLeftSpares(options_.dir, files_));
+  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest, /*reused=*/false)
+                                          : BeginSegment(last_sequence_ + 1));
   if (options_.marks != nullptr) HOTBED_RETURN_IF_ERROR(MarkStart(append_to_newest));
   if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
   return absl::OkStatus();
@@ -278,7 +279,7 @@ absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
     if (!stopped_.ok()) return stopped_;
     if (sync_.sequence == last_sequence_) synced = std::max(synced, sync_.offset);
   }
-  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run});
+  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run, .segment = last_sequence_});
   const uint64_t bytes = layout_.bytes();
   const absl::Status written = file_.Append(layout_.pieces(), bytes);
   if (!written.ok()) return CutBack(written);
@@ -359,25 +360,34 @@ absl::Status LogWriter::Roll() {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
   }
-  const absl::Status begun = BeginSegment(last_sequence_ + 1);
+  absl::Status begun = file_.End();
+  if (begun.ok()) begun = BeginSegment(last_sequence_ + 1);
   if (begun.ok()) return begun;
   absl::MutexLock lock(&mu_);
   Stop(begun, /*poison=*/false);
   return stopped_;
 }
 
-absl::Status LogWriter::OpenSegment(const Segment& segment) {
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+absl::Status LogWriter::OpenSegment(const Segment& segment, bool reused) {
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                          files_->OpenAt(segment.path, segment.bytes));
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
   absl::MutexLock lock(&mu_);
   segment_bytes_max_ =
       std::min(options_.segment_bytes, std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog));
-  file_ = NewestSegment(std::move(file), segment.bytes, segment_bytes_max_);
+  file_ = NewestSegment(std::move(file), segment.bytes, segment_bytes_max_, reused);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
   return absl::OkStatus();
+}
+
+absl::Status LogWriter::WriteHeader(const SegmentHeader& header, WritableFile* file) {
+  const std::string bytes = EncodeSegmentHeader(header);
+  const iovec piece = Piece(bytes.data(), bytes.size());
+  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
+  return options_.sync_interval_ms == 0 ? file->Sync() : absl::OkStatus();
 }
 
 // On an error nothing has changed: the newest segment is still the one before.
@@ -395,18 +405,16 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.sequence = sequence;
   segment.path = absl::StrCat(options_.dir, "/", SegmentName(sequence));
   segment.bytes = kSegmentHeaderBytes;
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
-  // A failed attempt may have left a file that could not be deleted.
-  if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
-  const std::string bytes = EncodeSegmentHeader(header);
-  const iovec piece = Piece(bytes.data(), bytes.size());
-  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
-  if (options_.sync_interval_ms == 0) {
-    HOTBED_RETURN_IF_ERROR(file->Sync());
-    HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  const bool reused = ReuseSpare(header, segment.path);
+  if (!reused) {
+    HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+    // A failed attempt may have left a file that could not be deleted.
+    if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
+    HOTBED_RETURN_IF_ERROR(WriteHeader(header, file.get()));
   }
-  HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
+  if (options_.sync_interval_ms == 0) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  HOTBED_RETURN_IF_ERROR(OpenSegment(segment, reused));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
   end_.crc = 0;

@@ -1,5 +1,6 @@
 // The log behind ShardLog: a queue, one writer at a time, one newest segment. log_writer.cc holds
-// the queue and the writer; log_sync.cc syncs, deletes segments and reports usage.
+// the queue and the writer; log_sync.cc syncs, deletes segments and reports usage;
+// log_spares.cc begins new segments in files of old ones.
 //
 // Threads: Append checksums the rows on the caller's thread, outside of the lock, so that shards
 // share that work. The thread that calls Commit while nobody writes becomes the writer;
@@ -13,6 +14,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,6 +32,13 @@
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
+
+// A segment is an eighth of the log, and no shorter than this: each costs a file.
+inline constexpr uint64_t kSegmentBytesMin = 16ull << 20;
+inline constexpr uint64_t kSegmentsOfLog = 8;
+
+// Deletes the spares of an earlier process.
+absl::Status DeleteLeftSpares(const std::string& dir, FileSystem* files);
 
 class LogWriter final : public ShardLog {
  public:
@@ -82,6 +92,11 @@ class LogWriter final : public ShardLog {
     uint64_t bytes = 0;  // 0: unknown
     uint32_t crc = 0;    // of the header of its last record or group
   };
+  // A file that was a segment, and that no shard needs. Its name is durable.
+  struct Spare {
+    std::string path;
+    uint64_t bytes = 0;
+  };
   // The sync thread waits for it apart from mu_: a waiting thread makes each unlock slow.
   struct Stopping {
     absl::Mutex mu;
@@ -103,13 +118,23 @@ class LogWriter final : public ShardLog {
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenSegment(const Segment& segment, bool reused) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WriteHeader(const SegmentHeader& header, WritableFile* file);
+  // Makes the file of a segment from a spare; false: it has to be a new file.
+  bool ReuseSpare(SegmentHeader header, const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   static void Complete(LogAppend* append, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_.mu);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
+  // Gives the file of a segment that is not needed another name; nullopt: it has to be deleted.
+  // `kept`: spares that are to be added.
+  std::optional<Spare> KeepAsSpare(const std::string& path, absl::Span<const Spare> kept)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void AddSpares(std::vector<Spare> spares) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes the spares, all of them or only if the disk is short of space.
+  void DeleteSpares(bool all) ABSL_LOCKS_EXCLUDED(mu_);
   void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
 
@@ -140,6 +165,7 @@ class LogWriter final : public ShardLog {
   absl::flat_hash_map<ShardId, Lsn> failed_ ABSL_GUARDED_BY(mu_);
   SegmentChain chain_ ABSL_GUARDED_BY(mu_);
   SyncProgress sync_ ABSL_GUARDED_BY(mu_);
+  std::vector<Spare> spares_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*
   Stopping stop_;

@@ -20,10 +20,11 @@ namespace hotbed {
 class NewestSegment {
  public:
   NewestSegment() = default;
-  // `bytes`: whole records and the header, which the file holds. `bytes_max`: no disk space is set
-  // aside beyond this size.
-  NewestSegment(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max)
-      : file_(std::move(file)), bytes_(bytes), bytes_max_(bytes_max) {}
+  // `bytes`: whole records and the header, which the file holds; other bytes may follow if it is
+  // `reused`. `bytes_max`: no disk space is set aside beyond this size.
+  NewestSegment(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max,
+                bool reused = false)
+      : file_(std::move(file)), bytes_(bytes), bytes_max_(bytes_max), reused_(reused) {}
 
   // Bytes of the records that count, and of the header.
   uint64_t bytes() const { return bytes_; }
@@ -33,6 +34,8 @@ class NewestSegment {
   void Keep(uint64_t bytes) { bytes_ += bytes; }
   // Takes everything out that does not count.
   absl::Status CutBack() { return file_->Truncate(bytes_); }
+  // No more appends follow: takes out what a reused file had before.
+  absl::Status End() { return reused_ ? CutBack() : absl::OkStatus(); }
   absl::Status Sync() { return file_->Sync(); }
   // Writes some bytes and takes them out again: OK if the disk accepts writes.
   absl::Status Probe();
@@ -43,6 +46,7 @@ class NewestSegment {
   std::unique_ptr<WritableFile> file_;
   uint64_t bytes_ = 0;
   uint64_t bytes_max_ = 0;
+  bool reused_ = false;
   uint64_t expected_bytes_ = 0;  // the size that the file system has been told to expect
 };
 

@@ -173,7 +173,8 @@ class Recovery {
       SegmentReader reader(files_, segments_[i].path, segments_[i].bytes);
       const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
       if (!header.ok() && absl::IsFailedPrecondition(header.status())) return header.status();
-      if (!header.ok()) continue;
+      // A reused file may have lost its new header.
+      if (!header.ok() || header->sequence != segments_[i].sequence) continue;
       HOTBED_ASSIGN_OR_RETURN(const uint64_t synced, SyncedBytes(&reader));
       if (synced > 0) {
         loose_from_ = {segments_[i].sequence, synced};
@@ -247,6 +248,7 @@ class Recovery {
     SegmentReader reader(files_, file.path, file.bytes);
     const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
     if (header.ok()) segment.version = header->version;
+    const bool reused = header.ok() && header->reused;
     if (!header.ok() || header->sequence != file.sequence) {
       if (header.ok() || absl::IsDataLoss(header.status())) {
         return BadSegmentHeader(
@@ -268,9 +270,12 @@ class Recovery {
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
       }
-      HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, found, reader));
+      HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, reused, found, reader));
       if (torn) {
-        HOTBED_RETURN_IF_ERROR(Cut(file, reader.offset(), Describe(found, reader)));
+        // Bytes of an older segment are no loss.
+        const bool whole = reused && (found == Found::kBadHeader || found == Found::kZeros ||
+                                      file.bytes - reader.offset() < kRecordHeaderBytes);
+        HOTBED_RETURN_IF_ERROR(Cut(file, reader.offset(), whole ? "" : Describe(found, reader)));
         segment.bytes = reader.offset();
         log_.chain.Push(std::move(segment));
         return Ends::kInside;
@@ -336,10 +341,13 @@ class Recovery {
   }
 
   // Whether the bytes at the reader's offset are the torn end of the log.
-  absl::StatusOr<bool> IsTorn(const SegmentFile& file, Found found, SegmentReader& reader) {
+  absl::StatusOr<bool> IsTorn(const SegmentFile& file, bool reused, Found found,
+                              SegmentReader& reader) {
     if (IsLoose(file.sequence, reader.offset())) return true;
     if (file.sequence != log_.last_sequence) return false;
     if (MustBeThere(file.sequence, reader.offset())) return false;
+    // Nothing was acknowledged beyond the mark, and one write at a time was on its way.
+    if (reused && options_.marks != nullptr && !options_.rebooted) return true;
     if (found == Found::kCutShort || found == Found::kZeros) return true;
     if (found != Found::kBadHeader || reader.offset() + reader.raw_length() <= file.bytes)
       return false;
@@ -414,13 +422,15 @@ class Recovery {
     if (log_.torn_message.empty()) log_.torn_message = std::move(message);
   }
 
+  // `why` is empty: nothing is lost.
   absl::Status Cut(const SegmentFile& file, uint64_t offset, const std::string& why) {
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, files_->OpenAppend(file.path));
     HOTBED_RETURN_IF_ERROR(out->Truncate(offset));
     HOTBED_RETURN_IF_ERROR(out->Sync());
-    ReportTorn(file.bytes - offset,
-               absl::StrCat("cut the torn end of log segment ", file.path, ": ",
-                            file.bytes - offset, " bytes from offset ", offset, ", ", why));
+    if (!why.empty())
+      ReportTorn(file.bytes - offset,
+                 absl::StrCat("cut the torn end of log segment ", file.path, ": ",
+                              file.bytes - offset, " bytes from offset ", offset, ", ", why));
     return out->Close();
   }
 
@@ -477,7 +487,10 @@ absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
                          const ShardLog::Visitor& visitor) {
   for (const Segment& segment : chain.segments()) {
     SegmentReader reader(files, segment.path, segment.bytes);
-    if (segment.damaged && !reader.ReadHeader().ok()) continue;
+    if (const absl::Status header = reader.ReadHeader().status(); !header.ok()) {
+      if (segment.damaged) continue;
+      return header;
+    }
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (found == Found::kRecord) {

@@ -19,9 +19,10 @@ namespace hotbed {
 
 class SegmentReader {
  public:
-  // `file_bytes`: where the file ends for this reader.
+  // `path` ends with the name of the segment. `file_bytes`: where the file ends for this reader.
   SegmentReader(FileSystem* files, std::string path, uint64_t file_bytes);
 
+  // Before Next: says how the records are to be read.
   absl::StatusOr<SegmentHeader> ReadHeader();
 
   enum class Found {
@@ -68,6 +69,7 @@ class SegmentReader {
   FileSystem* files_;
   std::string path_;
   uint64_t file_bytes_;
+  uint64_t number_;  // SegmentHeader::number
   uint64_t offset_ = kSegmentHeaderBytes;
   uint64_t begin_ = kSegmentHeaderBytes;
   uint64_t next_offset_ = kSegmentHeaderBytes;

@@ -181,7 +181,8 @@ class ShardLog {
   virtual absl::Status Sync() = 0;
 
   // Records of `shard` with an LSN below `lsn` are not needed. Deletes segments that no shard
-  // needs; behind a segment that is kept for a shard set aside, empties them instead.
+  // needs, or keeps some to write over; behind a segment that is kept for a shard set aside,
+  // empties them instead.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
   // While a shard is set aside, because no write-back frees its records, segments that only such
   // shards need count as Usage::bytes_aside. ForgetShard ends it too.
@@ -194,6 +195,7 @@ class ShardLog {
   struct Usage {
     uint64_t bytes = 0;
     uint64_t bytes_aside = 0;  // part of `bytes`: segments that only shards set aside need
+    uint64_t bytes_spare = 0;  // besides: files that become segments
     uint64_t segments = 0;
     uint64_t appends = 0;
     uint64_t writes = 0;

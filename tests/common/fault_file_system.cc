@@ -26,23 +26,22 @@ absl::Status InputOutputError(absl::string_view action, absl::string_view path) 
 class FaultFileSystem::File : public WritableFile {
  public:
   File(FaultFileSystem* file_system, uint64_t generation, std::string path,
-       std::shared_ptr<Content> content)
+       std::shared_ptr<Content> content, uint64_t at)
       : file_system_(file_system),
         generation_(generation),
         path_(std::move(path)),
-        content_(std::move(content)) {}
+        content_(std::move(content)),
+        at_(at) {}
 
   absl::Status Append(absl::Span<const struct iovec> pieces) override {
-    return file_system_->Append(generation_, path_, content_.get(), pieces);
+    return file_system_->Append(generation_, path_, content_.get(), &at_, pieces);
   }
   absl::Status Sync() override { return file_system_->Sync(generation_, path_, content_.get()); }
   absl::Status Truncate(uint64_t size) override {
+    at_ = size;
     return file_system_->Truncate(generation_, path_, content_.get(), size);
   }
-  uint64_t size() const override {
-    absl::MutexLock lock(&file_system_->mutex_);
-    return content_->bytes.size();
-  }
+  uint64_t size() const override { return at_; }
   absl::Status Close() override { return absl::OkStatus(); }
 
  private:
@@ -50,6 +49,7 @@ class FaultFileSystem::File : public WritableFile {
   uint64_t generation_;
   std::string path_;
   std::shared_ptr<Content> content_;
+  uint64_t at_;  // where the next append begins
 };
 
 class FaultFileSystem::LockFile : public WritableFile {
@@ -94,6 +94,7 @@ void FaultFileSystem::Crash() {
   absl::MutexLock lock(&mutex_);
   ++generation_;
   locks_.clear();
+  UndoRenames();
   for (auto& [path, content] : files_) {
     // A copy: handles of before the crash must not see the file of after it.
     auto left = std::make_shared<Content>(*content);
@@ -105,6 +106,7 @@ void FaultFileSystem::Crash() {
       content = std::move(left);
       continue;
     }
+    LoseOverwritten(left.get());
     const uint64_t unsynced = bytes.size() - left->synced;
     bytes.resize(left->synced + random_.Uniform(unsynced + 1));
     if (bytes.size() > left->synced && random_.OneIn(4)) {
@@ -115,6 +117,32 @@ void FaultFileSystem::Crash() {
     left->dropped = false;
     content = std::move(left);
   }
+}
+
+// A disk writes the blocks of a file in any order.
+void FaultFileSystem::LoseOverwritten(Content* content) {
+  if (!content->before.has_value()) return;
+  const std::string before = *std::exchange(content->before, std::nullopt);
+  std::string& bytes = content->bytes;
+  const uint64_t kept_of_8 = random_.Uniform(9);
+  constexpr uint64_t kBlock = 64;
+  for (uint64_t at = 0; at < std::min(before.size(), bytes.size()); at += kBlock) {
+    if (random_.Uniform(8) < kept_of_8) continue;
+    const uint64_t end = std::min(std::min(before.size(), bytes.size()), at + kBlock);
+    bytes.replace(at, end - at, before, at, end - at);
+  }
+}
+
+void FaultFileSystem::UndoRenames() {
+  for (uint64_t undone = random_.Uniform(renames_.size() + 1); undone > 0; --undone) {
+    const auto [from, to] = std::move(renames_.back());
+    renames_.pop_back();
+    const auto moved = files_.find(to);
+    if (moved == files_.end()) continue;  // deleted since, and deletions survive
+    files_[from] = moved->second;
+    files_.erase(to);
+  }
+  renames_.clear();
 }
 
 void FaultFileSystem::Kill() {
@@ -179,17 +207,21 @@ bool FaultFileSystem::TakeSyncFault() {
 }
 
 absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& path, Content* content,
-                                     absl::Span<const struct iovec> pieces) {
+                                     uint64_t* at, absl::Span<const struct iovec> pieces) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
   std::string bytes;
   for (const iovec& piece : pieces) bytes.append(static_cast<char*>(piece.iov_base), piece.iov_len);
   const bool fails = TakeFault(&failing_appends_);
   if (fails) bytes.resize(random_.Uniform(bytes.size() + 1));
-  const bool full = bytes.size() > free_bytes_;
-  if (full) bytes.resize(free_bytes_);
-  if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size();
-  content->bytes += bytes;
+  std::string& whole = content->bytes;
+  const uint64_t over = std::min<uint64_t>(whole.size() - *at, bytes.size());
+  const bool full = bytes.size() - over > free_bytes_;
+  if (full) bytes.resize(over + free_bytes_);
+  if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size() - over;
+  if (over > 0 && !content->before.has_value()) content->before = whole.substr(0, content->synced);
+  whole.replace(*at, over, bytes);
+  *at += bytes.size();
   if (fails) return InputOutputError("append to", path);
   if (full) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot append to ", path, ": no space left"));
@@ -204,7 +236,10 @@ absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path,
     content->dropped = true;
     return InputOutputError("sync", path);
   }
-  if (!content->dropped) content->synced = content->bytes.size();
+  if (!content->dropped) {
+    content->synced = content->bytes.size();
+    content->before.reset();
+  }
   ++syncs_;
   return absl::OkStatus();
 }
@@ -216,6 +251,8 @@ absl::Status FaultFileSystem::Truncate(uint64_t generation, const std::string& p
   const uint64_t before = content->bytes.size();
   if (size < before && free_bytes_ != UINT64_MAX) free_bytes_ += before - size;
   content->bytes.resize(size);
+  if (content->before.has_value())
+    content->before->resize(std::min<uint64_t>(content->before->size(), size));
   content->synced = std::min(content->synced, size);
   if (content->synced == size) content->dropped = false;
   return absl::OkStatus();
@@ -231,7 +268,16 @@ absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAppend(const 
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
   std::shared_ptr<Content>& content = files_[path];
   if (content == nullptr) content = std::make_shared<Content>();
-  return std::make_unique<File>(this, generation_, path, content);
+  return std::make_unique<File>(this, generation_, path, content, content->bytes.size());
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAt(const std::string& path,
+                                                                      uint64_t offset) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("open", path);
+  HOTBED_CHECK(offset <= found->second->bytes.size()) << path << " at " << offset;
+  return std::make_unique<File>(this, generation_, path, found->second, offset);
 }
 
 absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const std::string& path,
@@ -307,6 +353,16 @@ absl::StatusOr<std::vector<std::string>> FaultFileSystem::List(const std::string
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+absl::Status FaultFileSystem::Rename(const std::string& from, const std::string& to) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(from);
+  if (found == files_.end()) return Missing("rename", from);
+  files_[to] = found->second;
+  files_.erase(found);
+  renames_.emplace_back(from, to);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const auto found = files_.find(path);
@@ -336,7 +392,9 @@ absl::Status FaultFileSystem::MakeDir(const std::string& path) {
 absl::Status FaultFileSystem::SyncDir(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   if (dirs_.count(path) == 0) return Missing("sync", path);
-  return TakeSyncFault() ? InputOutputError("sync", path) : absl::OkStatus();
+  if (TakeSyncFault()) return InputOutputError("sync", path);
+  renames_.clear();
+  return absl::OkStatus();
 }
 
 bool FaultFileSystem::Exists(const std::string& path) {
