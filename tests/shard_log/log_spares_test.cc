@@ -197,7 +197,7 @@ TEST_F(SparesTest, AfterAnyEndTheLogHasWhatItMust) {
       last = synced = end;
       for (uint64_t count = random.Uniform(24); count > 0; --count) {
         if (random.OneIn(30)) files.FailAppends(1);
-        if (!AppendCommit(log->get(), kShardA, last + 1, 8, 8).ok()) {
+        if (!AppendCommit(log->get(), kShardA, last + 1, 1 + random.Uniform(12), 8).ok()) {
           (void)(*log)->TryResume();
           continue;
         }
