@@ -69,7 +69,7 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
-    DeleteSpares(/*all=*/false);
+    spares_.DeleteIfShort();
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
@@ -118,17 +118,7 @@ void LogWriter::DeleteUnneeded() {
       return;
     }
   }
-  std::vector<Spare> spares;
-  for (const std::string& path : paths) {
-    if (std::optional<Spare> spare = KeepAsSpare(path, spares)) {
-      spares.push_back(*std::move(spare));
-      continue;
-    }
-    const absl::Status status = files_->Delete(path);
-    if (!status.ok() && !absl::IsNotFound(status))
-      HOTBED_LOG(Warning) << "the log keeps a file that it needs no more: " << status;
-  }
-  AddSpares(std::move(spares));
+  spares_.KeepOrDelete(paths);
   if (!emptied.empty()) EmptyUnneeded(emptied);
 }
 
@@ -148,11 +138,12 @@ void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
 }
 
 ShardLog::Usage LogWriter::GetUsage() const {
+  const uint64_t bytes_spare = spares_.bytes();
   absl::MutexLock lock(&mu_);
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
   usage.bytes_aside = chain_.BytesAside();
-  for (const Spare& spare : spares_) usage.bytes_spare += spare.bytes;
+  usage.bytes_spare = bytes_spare;
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());
@@ -196,7 +187,7 @@ absl::Status LogWriter::TryResume() {
     if (stopped_.ok()) return absl::OkStatus();
     writing_ = true;  // only the writer touches the file
   }
-  DeleteSpares(/*all=*/true);  // the disk had no space for an append
+  spares_.Delete();  // the disk had no space for an append
   const absl::Status probed = file_.Probe();
   {
     absl::MutexLock lock(&mu_);

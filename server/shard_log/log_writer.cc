@@ -13,10 +13,17 @@
 namespace hotbed {
 namespace {
 
+// A segment is an eighth of the log, and no shorter than this: each costs a file.
+constexpr uint64_t kSegmentBytesMin = 16ull << 20;
+constexpr uint64_t kSegmentsOfLog = 8;
 // How many segments may wait for the sync thread before a roll syncs by itself.
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
-iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
+// No file is a spare without marks: only they tell recovery where the records of a reused file end.
+uint64_t SpareBytesMin(const ShardLogOptions& options) {
+  if (options.marks == nullptr) return UINT64_MAX;
+  return std::min(options.segment_bytes, kSegmentBytesMin) / 2;
+}
 
 }  // namespace
 
@@ -45,6 +52,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       cuts_(std::move(recovered.cuts)),
       last_sequence_(recovered.last_sequence),
       end_{recovered.end_bytes, recovered.end_crc},
+      spares_(options.dir, SpareBytesMin(options), files),
       chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
@@ -61,7 +69,6 @@ LogWriter::~LogWriter() {
   }
   if (sync_thread_.joinable()) sync_thread_.join();
   (void)file_.End();  // recovery would do it
-  DeleteSpares(/*all=*/true);
 }
 
 absl::Status LogWriter::Start() {
@@ -79,8 +86,8 @@ absl::Status LogWriter::Start() {
       last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
     }
   }
-  HOTBED_RETURN_IF_ERROR(DeleteLeftSpares(options_.dir, files_));
-  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest, /*reused=*/false)
+  HOTBED_RETURN_IF_ERROR(spares_.DeleteLeft());
+  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest, /*reused_bytes=*/0)
                                           : BeginSegment(last_sequence_ + 1));
   if (options_.marks != nullptr) HOTBED_RETURN_IF_ERROR(MarkStart(append_to_newest));
   if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
@@ -217,7 +224,7 @@ void LogWriter::WriteBatch(absl::Span<LogAppend* const> batch) {
     }
     absl::Status status;
     if (file_.bytes() > kSegmentHeaderBytes &&
-        file_.bytes() + batch.front()->queued.bytes > segment_bytes_max_) {
+        file_.bytes() + batch.front()->queued.bytes > file_.bytes_max()) {
       status = Roll();
     }
     const absl::Span<LogAppend* const> run = batch.first(RunLength(batch));
@@ -234,7 +241,7 @@ void LogWriter::WriteBatch(absl::Span<LogAppend* const> batch) {
 
 // How many of the batch the newest segment has room for as one group; at least one.
 size_t LogWriter::RunLength(absl::Span<LogAppend* const> batch) const {
-  const uint64_t room = segment_bytes_max_ - std::min(file_.bytes(), segment_bytes_max_);
+  const uint64_t room = file_.bytes_max() - std::min(file_.bytes(), file_.bytes_max());
   const uint64_t bytes_max = std::min(room, kGroupBytesMax);
   const size_t count_max = std::min(batch.size(), kGroupPartsMax);
   uint64_t bytes = batch.front()->queued.bytes;
@@ -368,26 +375,20 @@ absl::Status LogWriter::Roll() {
   return stopped_;
 }
 
-absl::Status LogWriter::OpenSegment(const Segment& segment, bool reused) {
+absl::Status LogWriter::OpenSegment(const Segment& segment, uint64_t reused_bytes) {
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                           files_->OpenAt(segment.path, segment.bytes));
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
   absl::MutexLock lock(&mu_);
-  segment_bytes_max_ =
-      std::min(options_.segment_bytes, std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog));
-  file_ = NewestSegment(std::move(file), segment.bytes, segment_bytes_max_, reused);
+  const uint64_t new_bytes = std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog);
+  const uint64_t bytes_max =
+      std::min(options_.segment_bytes, reused_bytes > 0 ? reused_bytes : new_bytes);
+  file_ = NewestSegment(std::move(file), segment.bytes, bytes_max, reused_bytes > 0);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
   return absl::OkStatus();
-}
-
-absl::Status LogWriter::WriteHeader(const SegmentHeader& header, WritableFile* file) {
-  const std::string bytes = EncodeSegmentHeader(header);
-  const iovec piece = Piece(bytes.data(), bytes.size());
-  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
-  return options_.sync_interval_ms == 0 ? file->Sync() : absl::OkStatus();
 }
 
 // On an error nothing has changed: the newest segment is still the one before.
@@ -406,15 +407,16 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.path = absl::StrCat(options_.dir, "/", SegmentName(sequence));
   segment.bytes = kSegmentHeaderBytes;
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
-  const bool reused = ReuseSpare(header, segment.path);
-  if (!reused) {
+  const bool sync = options_.sync_interval_ms == 0;
+  const uint64_t reused_bytes = spares_.Reuse(header, sync, segment.path);
+  if (reused_bytes == 0) {
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
     // A failed attempt may have left a file that could not be deleted.
     if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
-    HOTBED_RETURN_IF_ERROR(WriteHeader(header, file.get()));
+    HOTBED_RETURN_IF_ERROR(WriteSegmentHeader(header, sync, file.get()));
   }
-  if (options_.sync_interval_ms == 0) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
-  HOTBED_RETURN_IF_ERROR(OpenSegment(segment, reused));
+  if (sync) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  HOTBED_RETURN_IF_ERROR(OpenSegment(segment, reused_bytes));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
   end_.crc = 0;

@@ -1,6 +1,5 @@
 // The log behind ShardLog: a queue, one writer at a time, one newest segment. log_writer.cc holds
-// the queue and the writer; log_sync.cc syncs, deletes segments and reports usage;
-// log_spares.cc begins new segments in files of old ones.
+// the queue and the writer; log_sync.cc syncs, deletes segments and reports usage.
 //
 // Threads: Append checksums the rows on the caller's thread, outside of the lock, so that shards
 // share that work. The thread that calls Commit while nobody writes becomes the writer;
@@ -14,8 +13,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "server/shard_log/log_spares.h"
 #include "server/shard_log/newest_segment.h"
 #include "server/shard_log/recovery.h"
 #include "server/shard_log/run_layout.h"
@@ -32,13 +30,6 @@
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
-
-// A segment is an eighth of the log, and no shorter than this: each costs a file.
-inline constexpr uint64_t kSegmentBytesMin = 16ull << 20;
-inline constexpr uint64_t kSegmentsOfLog = 8;
-
-// Deletes the spares of an earlier process.
-absl::Status DeleteLeftSpares(const std::string& dir, FileSystem* files);
 
 class LogWriter final : public ShardLog {
  public:
@@ -92,11 +83,6 @@ class LogWriter final : public ShardLog {
     uint64_t bytes = 0;  // 0: unknown
     uint32_t crc = 0;    // of the header of its last record or group
   };
-  // A file that was a segment, and that no shard needs. Its name is durable.
-  struct Spare {
-    std::string path;
-    uint64_t bytes = 0;
-  };
   // The sync thread waits for it apart from mu_: a waiting thread makes each unlock slow.
   struct Stopping {
     absl::Mutex mu;
@@ -118,23 +104,13 @@ class LogWriter final : public ShardLog {
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status OpenSegment(const Segment& segment, bool reused) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status WriteHeader(const SegmentHeader& header, WritableFile* file);
-  // Makes the file of a segment from a spare; false: it has to be a new file.
-  bool ReuseSpare(SegmentHeader header, const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenSegment(const Segment& segment, uint64_t reused_bytes) ABSL_LOCKS_EXCLUDED(mu_);
   static void Complete(LogAppend* append, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_.mu);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
-  // Gives the file of a segment that is not needed another name; nullopt: it has to be deleted.
-  // `kept`: spares that are to be added.
-  std::optional<Spare> KeepAsSpare(const std::string& path, absl::Span<const Spare> kept)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  void AddSpares(std::vector<Spare> spares) ABSL_LOCKS_EXCLUDED(mu_);
-  // Deletes the spares, all of them or only if the disk is short of space.
-  void DeleteSpares(bool all) ABSL_LOCKS_EXCLUDED(mu_);
   void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
 
@@ -145,8 +121,7 @@ class LogWriter final : public ShardLog {
   const LogCuts cuts_;
 
   // Touched only by the thread that set writing_, or before Start returns.
-  NewestSegment file_;              // the newest segment
-  uint64_t segment_bytes_max_ = 0;  // of that one
+  NewestSegment file_;  // the newest segment
   uint64_t last_sequence_ = 0;
   SegmentEnd end_;  // of the newest segment
   // Empty between writes; they keep their memory.
@@ -155,6 +130,7 @@ class LogWriter final : public ShardLog {
 
   // Held while files are deleted: oldest first, also when several threads do it.
   absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  LogSpares spares_;
   mutable absl::Mutex mu_;
   Batch queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of queued appends and those being written
@@ -165,7 +141,6 @@ class LogWriter final : public ShardLog {
   absl::flat_hash_map<ShardId, Lsn> failed_ ABSL_GUARDED_BY(mu_);
   SegmentChain chain_ ABSL_GUARDED_BY(mu_);
   SyncProgress sync_ ABSL_GUARDED_BY(mu_);
-  std::vector<Spare> spares_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*
   Stopping stop_;

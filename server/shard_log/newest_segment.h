@@ -14,8 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/files/file_system.h"
+#include "server/shard_log/segment_format.h"
 
 namespace hotbed {
+
+// Into a file that holds nothing, or nothing that counts; synced if `sync`.
+absl::Status WriteSegmentHeader(const SegmentHeader& header, bool sync, WritableFile* file);
 
 class NewestSegment {
  public:
@@ -28,6 +32,7 @@ class NewestSegment {
 
   // Bytes of the records that count, and of the header.
   uint64_t bytes() const { return bytes_; }
+  uint64_t bytes_max() const { return bytes_max_; }
 
   // Appends `pieces`, `bytes` in all. They count once Keep has been called.
   absl::Status Append(absl::Span<const iovec> pieces, uint64_t bytes);

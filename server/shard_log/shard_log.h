@@ -122,8 +122,9 @@ struct LogAppend {
 
 struct ShardLogOptions {
   std::string dir;
-  // Bounds a segment, which is as long as an eighth of the log when it begins, and at least 16 MiB:
-  // the log is cut by whole segments, so a short log needs short ones.
+  // Bounds a segment. A new file is as long as an eighth of the log when it begins, and at least 16
+  // MiB: the log is cut by whole segments, so a short log needs short ones. A file that is written
+  // over keeps its length.
   uint64_t segment_bytes = 256ull << 20;
   int64_t sync_interval_ms = 1000;  // 0: fdatasync before every completion; < 0: never by itself
   // Beyond it Append fails its completion with ResourceExhausted.

@@ -3,10 +3,10 @@
 // random comes from its seed.
 //
 // Crash() keeps of each file the bytes that its last successful Sync covered, and a random part of
-// the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Of bytes
-// that were written over others since, some blocks are the older ones. Creations and deletions always
-// survive, but a file that was never synced may be empty; the last renames since the last SyncDir
-// may be undone.
+// the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Where
+// bytes were written over others since, some blocks are the older ones. Creations and deletions
+// always survive, but a file that was never synced may be empty. The last renames may be undone,
+// back to the last SyncDir.
 // A shared file keeps the bytes of its last Sync or those of the moment. WriteAtomically is atomic
 // and durable, or fails and leaves the old content. Files and locks opened before a crash fail with
 // Aborted afterwards.
