@@ -7,8 +7,8 @@
 // in a message of the client. Names: kernel/type or optimizer/way to the slot/instruction set.
 // `bytes_per_second` counts gathered or updated bytes once (weights, and state for the optimizers),
 // so that the roofs' figures compare directly. For ratios against a roof in the same run,
-// interleaved, see tiers_bench. The head says how rows are fetched; HOTBED_CPU_FETCH=near|far in the
-// environment chooses, to find the better way on another processor.
+// interleaved, see tiers_bench. The head says how rows are fetched; HOTBED_CPU_FETCH=near|far in
+// the environment chooses, to find the better way on another processor.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

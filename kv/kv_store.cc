@@ -18,6 +18,7 @@
 #include "kv/rocks_file.h"
 #include "kv/rocks_flusher.h"
 #include "kv/rocks_logger.h"
+#include "kv/rocks_partitioner.h"
 #include "kv/rocks_writable.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
@@ -429,6 +430,10 @@ class RocksKvStore : public KvStore {
     rocks.max_bgerror_resume_count = 0;  // TryResume resumes, when the caller knows of space
     rocks.listeners.push_back(errors_);
     rocks.table_factory.reset(rocksdb::NewBlockBasedTableFactory(TableOptions(options_, cache_)));
+    if (options_.group_prefix_bytes > 0) {
+      rocks.sst_partitioner_factory =
+          NewRocksPartitioner(static_cast<size_t>(options_.group_prefix_bytes));
+    }
     if (options_.bytes_max > 0) {
       files_.reset(rocksdb::NewSstFileManager(rocksdb::Env::Default()));
       files_->SetMaxAllowedSpaceUsage(options_.bytes_max);

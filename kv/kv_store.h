@@ -24,6 +24,9 @@ struct KvOptions {
   uint64_t bytes_max = 0;                 // of files on disk; 0: no limit
   int background_threads = 1;
   int bloom_bits_per_key = 10;
+  // Compactions end files where so many first bytes of the keys change (rocks_partitioner.h); 0:
+  // anywhere.
+  int group_prefix_bytes = 0;
   // Whether reads put blocks of values into the block cache. False for a caller that caches values
   // itself: the cache then serves indexes and filters alone.
   bool cache_values = true;

@@ -41,7 +41,7 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
   return absl::UnavailableError(absl::StrCat("removing ", IncomingDir(dir), ": ", error.message()));
 }
 
-// The file is read back soon, so it stays in the page cache.
+// Reads of its rows find the file in the page cache, and direct writes were no cheaper.
 RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
                      uint64_t bytes_left, RocksErrors* errors, std::function<absl::Status()> flush,
                      std::function<void()> taken_over)

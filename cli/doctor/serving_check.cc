@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/serving/served_copy.h"
 
 namespace hotbed {
@@ -18,7 +19,8 @@ constexpr const char* kName = "serving";
 }  // namespace
 
 Check CheckServing(const v1::ServingMap& map) {
-  std::string away, unanswered, fewer, old, silent, waiting;
+  std::string unanswered, fewer, old, silent, waiting;
+  std::set<std::string> troubles;  // of servers whose copies answer
   for (const v1::ServingServerInfo& server : map.servers()) {
     if (!server.alive()) absl::StrAppend(&silent, " ", server.name());
   }
@@ -31,6 +33,9 @@ Check CheckServing(const v1::ServingMap& map) {
     for (const ServedCopy& copy : CopiesOf(table, map)) {
       if (trouble.empty()) trouble = copy.said.trouble();
       if (copy.state != "ready") continue;
+      if (!copy.said.trouble().empty()) {
+        troubles.insert(absl::StrCat(" ", copy.server, ": ", copy.said.trouble()));
+      }
       if (copy.part.part < ready_copies.size()) ++ready_copies[copy.part.part];
       if (copy.age_ms > limit_ms) {
         absl::StrAppend(&old, " ", name, " on ", copy.server, " by ", copy.age_ms / 1000, " s");
@@ -67,6 +72,9 @@ Check CheckServing(const v1::ServingMap& map) {
         "parts that wait for serving servers with room beside the present ones:", waiting);
   }
   if (!old.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "behind:", old);
+  if (!troubles.empty()) {
+    absl::StrAppend(&found, found.empty() ? "" : "; ", "in trouble:", absl::StrJoin(troubles, ","));
+  }
   if (!silent.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "silent:", silent);
   if (!found.empty()) return {kName, Verdict::kWarning, absl::StrCat(found, next)};
   return {kName, Verdict::kOk,

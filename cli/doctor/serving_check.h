@@ -11,7 +11,7 @@
 namespace hotbed {
 
 // Failed where nobody answers lookups of a table; a warning where fewer copies answer than the
-// table wants, or one is old.
+// table wants, or one is old or in trouble.
 Check CheckServing(const v1::ServingMap& map);
 
 std::vector<ProcessPorts> LiveServingProcesses(const v1::ServingMap& map);

@@ -18,10 +18,10 @@ constexpr uint32_t kStepRowsMax = 1024;
 constexpr uint64_t kLookElements = 4 << 20;
 // Shorter runs are compared together, as rows that lie anywhere.
 constexpr uint32_t kRunRowsMin = 64;
-// A Reader is held for a whole table while one step takes no longer than it takes to read the rows,
-// as places of rows that change are used again only afterwards. Runs of a stripe's memory are long
-// in larger tables.
-constexpr size_t kWholeVectorsMax = 4;
+// With few vectors a search takes little longer than to read the rows, and one Reader is held for
+// all of them. Places of rows that change are not used again meanwhile, so that longer searches
+// hold one per stripe. In larger tables the memory of a stripe has long runs of its own.
+constexpr size_t kWholeVectorsMax = 8;
 constexpr uint64_t kWholeRowsMax = 32 << 20;
 constexpr size_t kMetRows = 64;  // beyond twice k, that are kept without their ids
 constexpr double kNoFloor = std::numeric_limits<double>::quiet_NaN();
@@ -215,7 +215,7 @@ absl::Status RowSearch::RankPart(bool whole, uint32_t part, GoOn go_on) {
   const uint64_t stride = view_.latest->row_stride();
   const uint32_t ahead = RankAheadRows(view_.coder().row_bytes());
   for (ServedRows::Run run; !dropped_ && reader.Next(&walk, rows_max_, &run);) {
-    if (run.count >= kRunRowsMin) {
+    if (run.count >= std::min(kRunRowsMin, rows_max_)) {
       HOTBED_RETURN_IF_ERROR(RankRun(reader, walk, run, go_on));
       continue;
     }

@@ -94,6 +94,11 @@ TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
   EXPECT_THAT(check.found, HasSubstr("behind: user on r0 by 62 s; see 'hotbed serve status'"));
   table.set_staleness_ms_max(100'000);
   EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << "the table's limit counts";
+  map.mutable_servers(0)->mutable_replicas(0)->set_trouble("the device has failed");
+  check = CheckServing(map);
+  EXPECT_EQ(check.verdict, Verdict::kWarning);
+  EXPECT_THAT(check.found, HasSubstr("in trouble: r0: the device has failed; see"));
+  map.mutable_servers(0)->mutable_replicas(0)->clear_trouble();
 
   map.mutable_servers(1)->set_alive(false);
   check = CheckServing(map);

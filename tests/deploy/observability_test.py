@@ -20,7 +20,7 @@ import metric_registry  # noqa: E402
 RULES = os.path.join(SOURCE, "deploy", "observability", "rules.yaml")
 SAMPLE = re.compile(r"^(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 # Exported only where there is the thing that they count.
-RARE = re.compile(r"^hotbed_(access_|serving_(hedged|http|lookup|missing|refused|relayed|versions_taken)|server_(device_|followed_|numbers_not_given)|coordinator_(group_|trainers|backup|fail_over))")
+RARE = re.compile(r"^hotbed_(access_|serving_(device_|hedged|http|lookup|missing|refused|relayed|versions_taken)|server_(device_|followed_|numbers_not_given)|coordinator_(group_|trainers|backup|fail_over))")
 
 
 def samples(text):

@@ -268,7 +268,7 @@ TEST(RowSearchTest, LeavesNoRowOutWhileRowsChangeComeAndGo) {
   Random random(seed.value());
   ChangingRows rows(&random);
   for (int round = 0; round < 12; ++round) {
-    rows.Search(static_cast<uint32_t>(1 + random.Uniform(150)), round % 3 == 0 ? 6 : 1);
+    rows.Search(static_cast<uint32_t>(1 + random.Uniform(150)), round % 3 == 0 ? 9 : 1);
     if (testing::Test::HasFatalFailure()) return;
   }
   EXPECT_GT(rows.repeated(), 0) << "no row was lost between a step and the end";

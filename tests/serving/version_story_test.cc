@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/status_macros.h"
 #include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"

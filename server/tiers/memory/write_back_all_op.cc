@@ -33,9 +33,12 @@ void WriteBackAllOp::Step() {
     state_->collecting = cursor_ < residency_->table()->slots;
     wait_for_ = write_back.committed();
   }
-  if (state_->collecting || write_back.written() < wait_for_) {
-    write_back.Pump();
+  if (state_->collecting && write_back.Gather(state_->slice_rows)) {
+    state_->shard.executor->Run(state_->Guarded([this] { OnWritten(); }));
+  } else if (state_->collecting || write_back.written() < wait_for_) {
+    write_back.StopGathering();
   } else {
+    write_back.StopGathering();  // rows that leave memory while the meta is written do not wait
     WriteMeta();
   }
   residency_->Publish();
@@ -56,16 +59,17 @@ void WriteBackAllOp::WriteMeta() {
   });
 }
 
-void WriteBackAllOp::Finish(const absl::Status& status) {
+void WriteBackAllOp::Finish(absl::Status status) {
   // With counts of touches it is long, and nobody reads it before the shard is opened again.
   if (status.ok()) meta_ = state_->filter == nullptr ? std::move(next_meta_) : std::string();
   next_meta_.clear();
+  state_->write_back.StopGathering();
   active_ = false;
   state_->collecting = false;
   writing_meta_ = false;
   TieredStore::Done done = std::move(done_);
   residency_->Publish();
-  done(status);
+  done(std::move(status));
 }
 
 }  // namespace hotbed

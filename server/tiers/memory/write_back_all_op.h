@@ -32,7 +32,7 @@ class WriteBackAllOp {
  private:
   void Step();
   void WriteMeta();
-  void Finish(const absl::Status& status);
+  void Finish(absl::Status status);
 
   RowTableState* const state_;
   Residency* const residency_;

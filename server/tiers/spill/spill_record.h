@@ -18,6 +18,7 @@
 namespace hotbed {
 
 constexpr size_t kSpillKeyBytes = 14;
+constexpr size_t kSpillGroupBytes = 6;  // of keys of rows of one slice of a table
 constexpr uint16_t kMetaSlice = 0xffff;
 constexpr uint16_t kHighestLsnSlice = 0xfffe;
 constexpr uint16_t kJournalSlice = 0xfffd;  // row_journal.h

@@ -42,6 +42,63 @@ std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
   return numbers;
 }
 
+// Rows of at least so many bytes go to the disk as a file of their own, past memtable, flush and
+// compaction. A file costs two syncs.
+constexpr uint64_t kWriteFileBytesMin = 8ull << 20;
+
+struct SpillEntry {
+  uint64_t position = 0;
+  absl::string_view record;  // as it is stored
+};
+
+// Completes the records and puts them in order of position. If a row occurs twice, the last one
+// counts.
+std::vector<SpillEntry> CompleteInOrder(const SpillShard& shard, absl::Span<const SpillRows> rows) {
+  struct Source {
+    uint64_t position;
+    uint32_t part;
+    uint32_t row;
+  };
+  std::vector<Source> sources;
+  for (uint32_t p = 0; p < rows.size(); ++p) {
+    for (uint32_t r = 0; r < rows[p].count; ++r) sources.push_back({rows[p].positions[r], p, r});
+  }
+  const auto before = [](const Source& a, const Source& b) { return a.position < b.position; };
+  if (!std::is_sorted(sources.begin(), sources.end(), before)) {
+    std::stable_sort(sources.begin(), sources.end(), before);
+  }
+  std::vector<SpillEntry> entries;
+  entries.reserve(sources.size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Source& source = sources[i];
+    if (i + 1 < sources.size() && sources[i + 1].position == source.position) continue;
+    const SpillRows& part = rows[source.part];
+    uint8_t* const record = part.records + uint64_t{shard.record_bytes()} * source.row;
+    CompleteRecord(shard, SpillRowKey(shard, source.position), part.lsn, part.deleted, record);
+    entries.push_back({source.position, StoredRecord({reinterpret_cast<const char*>(record),
+                                                      shard.record_bytes()})});
+  }
+  return entries;
+}
+
+void PutRows(const SpillShard& shard, absl::Span<const SpillEntry> entries, KvBatch* batch) {
+  for (const SpillEntry& entry : entries) {
+    batch->Put(View(SpillRowKey(shard, entry.position)), entry.record);
+  }
+}
+
+// The highest LSN and the journal of these rows are in the memtable, and must be durable before any
+// of the rows is.
+absl::Status WriteFile(const SpillShard& shard, absl::Span<const SpillEntry> entries,
+                       KvStore* store) {
+  HOTBED_RETURN_IF_ERROR(store->Flush());
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<KvFile> file, store->NewFile());
+  for (const SpillEntry& entry : entries) {
+    HOTBED_RETURN_IF_ERROR(file->Add(View(SpillRowKey(shard, entry.position)), entry.record));
+  }
+  return file->Ingest();
+}
+
 }  // namespace
 
 SpillTier::SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run)
@@ -91,38 +148,30 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
 absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRows> rows,
                               Lsn highest_lsn) {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
-  struct Entry {
-    uint64_t position;
-    uint32_t part;
-    uint32_t row;
-  };
-  std::vector<Entry> entries;
-  for (uint32_t p = 0; p < rows.size(); ++p) {
-    for (uint32_t r = 0; r < rows[p].count; ++r) entries.push_back({rows[p].positions[r], p, r});
-  }
-  // Sorted runs make a memtable insert cheaper. Equal positions keep their order, so that the later
-  // one wins.
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.position < b.position; });
-  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  const std::vector<SpillEntry> entries = CompleteInOrder(shard, rows);
   std::vector<uint64_t> positions;
+  positions.reserve(entries.size());
+  for (const SpillEntry& entry : entries) positions.push_back(entry.position);
   Lsn highest_written = 0;
-  for (const Entry& entry : entries) {
-    const SpillRows& part = rows[entry.part];
-    if (positions.empty() || positions.back() != entry.position)
-      positions.push_back(entry.position);
-    highest_written = std::max(highest_written, part.lsn);
-    uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
-    const SpillKey key = SpillRowKey(shard, entry.position);
-    CompleteRecord(shard, key, part.lsn, part.deleted, record);
-    batch->Put(View(key),
-               StoredRecord({reinterpret_cast<const char*>(record), shard.record_bytes()}));
-  }
+  for (const SpillRows& part : rows) highest_written = std::max(highest_written, part.lsn);
+  const std::unique_ptr<KvBatch> batch = store->NewBatch();
+  const bool as_file = entries.size() * shard.record_bytes() >= kWriteFileBytesMin;
+  // Otherwise a file of the memtable, and then a compaction, might reach over these rows.
+  if (as_file) HOTBED_RETURN_IF_ERROR(store->Flush());
+  if (!as_file) PutRows(shard, entries, batch.get());
   PutHighestLsn(shard, highest_lsn, batch.get());
   absl::ReaderMutexLock no_marks_end(&marks_mu_);
   absl::Status written =
       journals_->Add(shard, positions, highest_written, store.get(), batch.get());
   if (written.ok()) written = store->Write(batch.get());
+  if (written.ok() && as_file) {
+    written = WriteFile(shard, entries, store.get());
+    if (absl::IsResourceExhausted(written)) {  // the memtable waits for room, files do not
+      batch->Clear();
+      PutRows(shard, entries, batch.get());
+      written = store->Write(batch.get());
+    }
+  }
   if (!written.ok()) journals_->Forget(shard.shard);
   return written;
 }

@@ -56,9 +56,10 @@ class SpillTier {
   static Lsn LsnOf(const uint8_t* record);
   static const uint8_t* PayloadOf(const uint8_t* record) { return record + kSpillHeaderBytes; }
 
-  // Completes the records and writes all of them in one batch, in order of position, with
-  // `highest_lsn`: not below the LSN of any row of the shard, written now or before. If a row
-  // occurs twice, the last one counts.
+  // Completes the records and writes all of them, in order of position, with `highest_lsn`: not
+  // below the LSN of any row of the shard, written now or before. If a row occurs twice, the last
+  // one counts. Many rows become a file of their own (KvFile). If a write fails, rows may be
+  // missing, but each one that is there is covered by the highest LSN and by the journal.
   absl::Status Write(const SpillShard& shard, absl::Span<const SpillRows> rows, Lsn highest_lsn);
 
   absl::StatusOr<bool> HasRows(const SpillShard& shard);

@@ -9,6 +9,7 @@
 #include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "server/tiers/spill/row_journal.h"
+#include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_tier.h"
 
 namespace hotbed {
@@ -139,6 +140,7 @@ absl::Status SpillTier::OpenStore(bool must_exist) {
 KvOptions SpillTier::RowsOptions() const {
   KvOptions rows = options_;
   rows.dir = dir_ + "/rows";
+  rows.group_prefix_bytes = static_cast<int>(kSpillGroupBytes);
   return rows;
 }
 

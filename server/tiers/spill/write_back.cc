@@ -10,6 +10,9 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kWriteBytesMax = 4ull << 20;  // per write to the spill tier
+// Per write of rows that were gathered, or half of the budget. The other half is for rows that must
+// leave memory meanwhile.
+constexpr uint64_t kGatheredBytesMax = 32ull << 20;
 
 }  // namespace
 
@@ -72,14 +75,35 @@ absl::Status WriteBack::WriteNow(const Wiring& wiring, const SpillShard& shard,
   return wiring.spill->Write(shard, rows, highest_lsn);
 }
 
+uint64_t WriteBack::GatheredBytesMax() const {
+  return std::min(kGatheredBytesMax, wiring_.budget->bytes_max / 2);
+}
+
+bool WriteBack::Gather(uint64_t rows) {
+  const uint64_t more = rows * (shard_.record_bytes() + sizeof(uint64_t));
+  const bool was_gathering = gathering_;
+  gathering_ = !writing_ && HasRoom(rows) && bytes_ + more <= GatheredBytesMax();
+  gathered_ = gathered_ || was_gathering;
+  return gathering_;
+}
+
+// An update may have waited for room meanwhile. Nothing else begins the write that it waits for.
+void WriteBack::StopGathering() {
+  gathering_ = false;
+  Pump();
+}
+
 void WriteBack::Pump() {
-  if (writing_ || waiting_.empty()) return;
+  if (writing_ || gathering_ || waiting_.empty()) return;
   writing_ = true;
+  const uint64_t bytes_max = std::exchange(gathered_, false)
+                                 ? std::max(GatheredBytesMax(), kWriteBytesMax)
+                                 : kWriteBytesMax;
   error_ = absl::OkStatus();
   std::vector<std::shared_ptr<Batch>> batches;
   uint64_t bytes = 0;
   for (const auto& batch : waiting_) {
-    if (!batches.empty() && bytes + batch->bytes > kWriteBytesMax) break;
+    if (!batches.empty() && bytes + batch->bytes > bytes_max) break;
     bytes += batch->bytes;
     highest_lsn_ = std::max(highest_lsn_, batch->lsn);
     batches.push_back(batch);

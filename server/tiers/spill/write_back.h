@@ -67,6 +67,11 @@ class WriteBack {
 
   // Starts a write if rows wait and none is in flight; that clears error().
   void Pump();
+  // For a caller that commits many rows and wants them written together, which costs less. True:
+  // there is room for `rows` more, and no write begins until Gather has returned false or
+  // StopGathering was called.
+  bool Gather(uint64_t rows);
+  void StopGathering();  // and begins the write
 
   // The newest version of a row. Valid until the executor's next task.
   struct Kept {
@@ -109,6 +114,7 @@ class WriteBack {
 
   static absl::Status WriteNow(const Wiring& wiring, const SpillShard& shard,
                                const std::vector<std::shared_ptr<Batch>>& batches, Lsn highest_lsn);
+  uint64_t GatheredBytesMax() const;
   void OnWritten(size_t batches, const absl::Status& status);
   void Release();
 
@@ -126,6 +132,8 @@ class WriteBack {
   uint64_t written_ = 0;
   uint64_t rows_written_ = 0;
   bool writing_ = false;
+  bool gathering_ = false;
+  bool gathered_ = false;  // what waits may go as one write
   absl::Status error_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
