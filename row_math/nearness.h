@@ -30,9 +30,9 @@ constexpr uint32_t kNearnessLanes = 8;
 
 // Before a loop over the columns of a row. The end of a loop of few rounds is mispredicted often.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define HOTBED_UNROLLED _Pragma("GCC unroll 4")
+#define HOTBED_COLUMNS_UNROLLED _Pragma("GCC unroll 4")
 #else
-#define HOTBED_UNROLLED
+#define HOTBED_COLUMNS_UNROLLED
 #endif
 
 #if defined(__AVX2__) && !defined(__CUDACC__)
@@ -163,7 +163,7 @@ HOTBED_ROW_FN void Nearness(const uint8_t* const (&rows)[kRows], const double* v
     if (kWithNorms) square[r].AddProduct(w, w);
   };
   uint32_t i = 0;
-  HOTBED_UNROLLED
+  HOTBED_COLUMNS_UNROLLED
   for (; i + kNearnessLanes <= dim; i += kNearnessLanes) {
     const Lanes q = Lanes::From(vector + i);
     for (uint32_t r = 0; r < kRows; ++r) add(r, LanesOf<Codec>(rows[r], i), q);

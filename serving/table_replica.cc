@@ -5,7 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/changes/follow_as.h"
 #include "common/log.h"
@@ -132,15 +131,21 @@ std::shared_ptr<RowsOnDevice> TableReplica::OnDevice() const {
   return elsewhere_.device;
 }
 
-void TableReplica::ForgetDevice() {
+void TableReplica::ForgetDevice() { Replace(WritableRows()); }
+
+// Together: a view of the rows before may not find the device's rows of those after.
+void TableReplica::Replace(std::shared_ptr<VersionedRows> rows) {
   const std::shared_ptr<RowsOnDevice> before = OnDevice();
-  if (before == nullptr) return;
-  before->GiveUp();  // readers that have it find nothing there
-  auto next =
-      std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
+  std::shared_ptr<RowsOnDevice> next;
+  if (before != nullptr) {
+    before->GiveUp();  // readers that have it find nothing there
+    next =
+        std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
+  }
   absl::MutexLock lock(&mu_);
+  rows_.swap(rows);
   elsewhere_.device.swap(next);
-  elsewhere_.device_hits += before->hits();
+  if (before != nullptr) elsewhere_.device_hits += before->hits();
 }
 
 uint64_t TableReplica::DeviceHits() const {
@@ -175,8 +180,10 @@ std::string TableReplica::folder() const {
 std::optional<RowsView> TableReplica::Version(uint64_t number) const {
   absl::MutexLock lock(&mu_);
   std::optional<RowsView> view = rows_->Version(number);
-  // One that lies on disk as a whole shares no rows with the newest ones.
-  if (view.has_value() && view->below == nullptr) view->device = elsewhere_.device;
+  // One that lies on disk as a whole shares no rows with the newest ones. Once memory has not all
+  // rows, a version in memory, which goes then, does not know which of the others differ.
+  const bool in_memory = elsewhere_.disk == nullptr || !elsewhere_.disk->needed();
+  if (view.has_value() && view->below == nullptr && in_memory) view->device = elsewhere_.device;
   return view;
 }
 
@@ -285,11 +292,8 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   relay_->Begin({});  // before the rows go: a list of them ends
-  ForgetDevice();
   // Lookups that hold the old rows release them soon.
-  auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
-  absl::MutexLock lock(&mu_);
-  rows_.swap(rows);
+  Replace(std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_));
 }
 
 bool TableReplica::OpenDisk() {
@@ -516,6 +520,18 @@ absl::Status TableReplica::PutInMemory(uint64_t id, const uint8_t* row, Versione
   return absl::OkStatus();
 }
 
+absl::Status TableReplica::ApplyInMemory(const CopyChanges& changes,
+                                         const std::vector<uint8_t>& coded, VersionedRows* rows) {
+  const uint32_t row_bytes = rows->latest().coder().row_bytes();
+  for (size_t i = 0; i < changes.ids.size(); ++i) {
+    HOTBED_RETURN_IF_ERROR(PutInMemory(changes.ids[i], coded.data() + i * row_bytes, rows));
+  }
+  uint64_t deleted = 0;
+  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
+  ReplicaCounters::Get().deleted.Add(deleted);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& changes,
                                                          const RowCoder& coder) {
   const size_t count = changes.ids.size();
@@ -568,17 +584,10 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
   }
   // On the device after disk and before memory (rows_on_device.h).
   const std::shared_ptr<RowsOnDevice> device = OnDevice();
-  if (device != nullptr) device->BeginChanges(changes.ids, coded.data(), changes.deleted);
-  const absl::Cleanup ends = [&] {
-    if (device != nullptr) device->EndChanges();
-  };
-  for (size_t i = 0; i < changes.ids.size(); ++i) {
-    HOTBED_RETURN_IF_ERROR(
-        PutInMemory(changes.ids[i], coded.data() + i * coder.row_bytes(), rows.get()));
-  }
-  uint64_t deleted = 0;
-  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
-  ReplicaCounters::Get().deleted.Add(deleted);
+  const auto in_memory = [&] { return ApplyInMemory(changes, coded, rows.get()); };
+  HOTBED_RETURN_IF_ERROR(
+      device == nullptr ? in_memory()
+                        : device->Change(changes.ids, coded.data(), changes.deleted, in_memory));
   rows->Reclaim();
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (changes.coded) ReplicaCounters::Get().fed.Add(changes.ids.size());

@@ -136,12 +136,16 @@ class TableReplica {
   std::shared_ptr<RowsOnDevice> OnDevice() const ABSL_LOCKS_EXCLUDED(mu_);
   // The device has no rows of this copy from now on, until some are brought up.
   void ForgetDevice() ABSL_LOCKS_EXCLUDED(mu_);
+  // The same, with `rows` as the copy's rows from the same moment on.
+  void Replace(std::shared_ptr<VersionedRows> rows) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows, Place* place,
                            const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   // Follows until an error.
   absl::Status FollowOnce();
   absl::Status Follow(CopyStream* stream);
   absl::Status Apply(const CopyChanges& changes, const ChangeStream& stream);
+  absl::Status ApplyInMemory(const CopyChanges& changes, const std::vector<uint8_t>& coded,
+                             VersionedRows* rows);
   // The rows of `changes` in this copy's format.
   absl::StatusOr<std::vector<uint8_t>> Coded(const CopyChanges& changes, const RowCoder& coder);
   // All parts were told: rows of those that came again, but were not told again, are no more.

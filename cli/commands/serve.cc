@@ -41,10 +41,11 @@ std::string FormatName(v1::ServedFormat format) {
 
 struct ServeFlags {
   std::vector<std::string> tables;
-  std::string format = "fp32";
-  std::string replicas = "1";
+  // Empty: as the table has it, if it is served.
+  std::string format;
+  std::string replicas;
   uint32_t parts = 0;
-  std::string staleness_max = "0";
+  std::string staleness_max;
   bool dry_run = false;
 };
 
@@ -104,13 +105,17 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
   for (const std::string& table : flags.tables) request.add_tables(table);
   request.set_dry_run(flags.dry_run);
   if (action == v1::ServeTablesRequest::ADD) {
-    request.set_format(Formats().at(flags.format));
-    HOTBED_ASSIGN_OR_RETURN(const Copies copies, ParseCopies(flags.replicas));
-    request.set_replicas(copies.least);
-    if (copies.most > copies.least) request.set_replicas_max(copies.most);
+    if (!flags.format.empty()) request.set_format(Formats().at(flags.format));
+    if (!flags.replicas.empty()) {
+      HOTBED_ASSIGN_OR_RETURN(const Copies copies, ParseCopies(flags.replicas));
+      request.set_replicas(copies.least);
+      if (copies.most > copies.least) request.set_replicas_max(copies.most);
+    }
     request.set_parts(flags.parts);
-    HOTBED_ASSIGN_OR_RETURN(const int64_t staleness_ms, ParseMillis(flags.staleness_max));
-    request.set_staleness_ms_max(static_cast<uint64_t>(staleness_ms));
+    if (!flags.staleness_max.empty()) {
+      HOTBED_ASSIGN_OR_RETURN(const int64_t staleness_ms, ParseMillis(flags.staleness_max));
+      request.set_staleness_ms_max(static_cast<uint64_t>(staleness_ms));
+    }
   }
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServeTablesReply reply,
@@ -251,15 +256,17 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   add->add_option("TABLES", flags->tables, "Names of the tables")->required();
   std::vector<std::string> formats;
   for (const auto& [name, value] : Formats()) formats.push_back(name);
-  add->add_option("--format", flags->format, "How rows are kept and served")
-      ->check(CLI::IsMember(formats))
-      ->capture_default_str();
+  add->add_option("--format", flags->format,
+                  "How rows are kept and served; without it fp32. A table that is served keeps "
+                  "what is not given")
+      ->check(CLI::IsMember(formats));
   add->add_option("--replicas", flags->replicas,
                   "Number of servers that have each part of a table; MIN..MAX, as 2..6: as many as "
-                  "lookups demand, by the coordinator's --copy-rows-per-s-max")
-      ->check(
-          [](const std::string& text) { return std::string(ParseCopies(text).status().message()); })
-      ->capture_default_str();
+                  "lookups demand, by the coordinator's --copy-rows-per-s-max. Without it one, or "
+                  "as many as a table that is served has")
+      ->check([](const std::string& text) {
+        return std::string(ParseCopies(text).status().message());
+      });
   add->add_option("--parts", flags->parts,
                   "Number of parts that each table is cut into, of which a server has one. 0: as "
                   "it is, and one at first. A table that is served answers from the parts that it "
@@ -268,10 +275,11 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
       ->check(CLI::Range(0u, kServedPartsMax))
       ->capture_default_str();
   add->add_option("--staleness-max", flags->staleness_max,
-                  "A copy that is older refuses lookups, such as 30s; 0: it never does")
-      ->check(
-          [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
-      ->capture_default_str();
+                  "A copy that is older refuses lookups, such as 30s; 0: it never does. Without "
+                  "it 0, or as a table that is served has it")
+      ->check([](const std::string& text) {
+        return std::string(ParseMillis(text).status().message());
+      });
   add->add_flag("--dry-run", flags->dry_run, "Print where the tables would be; change nothing");
   context->Runs(add,
                 [context, flags] { return Change(v1::ServeTablesRequest::ADD, *flags, *context); });

@@ -23,6 +23,8 @@ constexpr int64_t kRoundNsMin = 60 * kMillisecondNs;
 constexpr int64_t kRoundNsMax = 4 * kSecondNs;
 // A round takes a microsecond or two for each shard.
 constexpr int64_t kRoundNsPerShard = 50'000;
+// With less than this part of the budget unused, shards in use come before rows that arrive.
+constexpr uint64_t kTightShare = 16;
 // Counts from before a longer time than this without demand say nothing about the present.
 constexpr int64_t kStaleNs = 4 * kRoundNsMax;
 
@@ -117,15 +119,14 @@ absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::ReceiveShard(
     const SharedValue<TableSpec>& table, const ShardRange& range, ShardId shard, Lsn log_from) {
   const SpillShard spill_shard(table, range, shard);
   if (device_ != nullptr) return WriteShard(spill_shard);
-  HotArena::Table* memory = nullptr;
+  ArrivingRows::Memory memory{&arena_, nullptr, options_.use_huge_pages, &memory_wanted_};
   {
     absl::MutexLock lock(&mu_);
-    arrived_.erase(shard);
-    memory = MemoryOf(table->id);
+    memory.table = MemoryOf(table->id);
   }
+  memory_wanted_.store(false, std::memory_order_relaxed);
   auto writer = std::make_unique<ReceivingWriter>(
-      std::make_unique<ArrivingRows>(table, range, log_from, options_.use_huge_pages, &arena_,
-                                     memory),
+      std::make_unique<ArrivingRows>(table, range, log_from, memory),
       [this, shard](std::unique_ptr<ArrivingRows> rows) {
         absl::MutexLock lock(&mu_);
         arrived_[shard] = std::move(rows);
@@ -138,28 +139,30 @@ absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::ReceiveShard(
   return writer;
 }
 
+// Rows of another range, or none, are of no use. They leave without the lock: that may take long.
 std::unique_ptr<ArrivingRows> TierHostImpl::TakeArrived(ShardId shard, const ShardRange& range) {
-  absl::MutexLock lock(&mu_);
-  const auto it = arrived_.find(shard);
-  if (it == arrived_.end()) return nullptr;
-  std::unique_ptr<ArrivingRows> rows = std::move(it->second);
-  arrived_.erase(it);
+  std::unique_ptr<ArrivingRows> rows;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto it = arrived_.find(shard);
+    if (it == arrived_.end()) return nullptr;
+    rows = std::move(it->second);
+    arrived_.erase(it);
+  }
   const ShardRange& of = rows->range();
   const bool same = of.first == range.first && of.limit == range.limit &&
                     of.column_first == range.column_first && of.column_limit == range.column_limit;
-  return same ? std::move(rows) : nullptr;
+  return same && rows->hot()->table()->rows > 0 ? std::move(rows) : nullptr;
 }
 
 absl::Status TierHostImpl::DeleteShard(const SpillShard& shard) {
-  {
-    absl::MutexLock lock(&mu_);
-    arrived_.erase(shard.shard);
-  }
+  (void)TakeArrived(shard.shard, ShardRange());
   return spill_->Delete(shard);
 }
 
 absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams params) {
   HOTBED_CHECK(params.executor != nullptr);
+  std::unique_ptr<ArrivingRows> arrived = TakeArrived(params.shard, params.range);
   const MemoryShare share = MemoryShareOf(params.table);
   SetMemoryShare(params.table->id, share.min, share.max);
   const SpillShard spill_shard(params.table, params.range, params.shard);
@@ -176,15 +179,16 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
     return std::make_unique<UnopenedStore>(this, std::move(params), std::move(found));
   }
   const ShardParams opened = params;
-  auto shard = MakeShard(std::move(params), std::move(found), has_spilled_rows);
+  auto shard = MakeShard(std::move(params), std::move(found), has_spilled_rows, std::move(arrived));
   if (!on_device) return shard;
   return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
 }
 
 std::unique_ptr<TieredShard> TierHostImpl::MakeShard(ShardParams params, UnopenedStore::Found found,
-                                                     bool has_spilled_rows) {
+                                                     bool has_spilled_rows,
+                                                     std::unique_ptr<ArrivingRows> arrived) {
   TieredShard::Params wiring;
-  if (has_spilled_rows) wiring.arrived = TakeArrived(params.shard, params.range);
+  wiring.arrived = std::move(arrived);
   wiring.has_spilled_rows = has_spilled_rows;
   wiring.meta = std::move(found.meta);
   wiring.highest_lsn = found.highest_lsn;
@@ -210,7 +214,7 @@ std::unique_ptr<TieredShard> TierHostImpl::MakeShard(ShardParams params, Unopene
 std::unique_ptr<TieredStore> TierHostImpl::OpenRows(ShardParams params,
                                                     UnopenedStore::Found found) {
   std::unique_ptr<TieredStore> store =
-      MakeShard(std::move(params), std::move(found), /*has_spilled_rows=*/false);
+      MakeShard(std::move(params), std::move(found), /*has_spilled_rows=*/false, nullptr);
   absl::MutexLock lock(&mu_);
   --unopened_;
   return store;
@@ -261,6 +265,10 @@ void TierHostImpl::SetMemoryShare(TableId table, float least, float most) {
 }
 
 void TierHostImpl::OnMemoryRefused() {
+  // With more left, the shard's table has reached its most.
+  if (arena_.unused() <= arena_.budget() / kTightShare) {
+    memory_wanted_.store(true, std::memory_order_relaxed);
+  }
   const int64_t now_ns = clock_->NowNs();
   if (now_ns < next_look_ns_.load(std::memory_order_relaxed)) return;
   absl::MutexLock lock(&mu_);
@@ -343,12 +351,12 @@ void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
 
 absl::Status TierHostImpl::Renew() {
   absl::MutexLock lock(&mu_);
-  arrived_.clear();
   if (!shards_.empty() || unopened_ > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("the spill tier cannot be emptied: ", shards_.size() + unopened_,
                      " shards are open; close them first"));
   }
+  arrived_.clear();
   return spill_->Renew();
 }
 

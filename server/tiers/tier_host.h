@@ -96,8 +96,10 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   void ClosedUnopened() override ABSL_LOCKS_EXCLUDED(mu_);
 
   std::unique_ptr<TieredShard> MakeShard(ShardParams params, UnopenedStore::Found found,
-                                         bool has_spilled_rows) ABSL_LOCKS_EXCLUDED(mu_);
-  // Null: no rows of this range have come just now.
+                                         bool has_spilled_rows,
+                                         std::unique_ptr<ArrivingRows> arrived)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Null: no rows of this range have come to memory just now.
   std::unique_ptr<ArrivingRows> TakeArrived(ShardId shard, const ShardRange& range)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(TieredShard* shard);
@@ -127,6 +129,8 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
   // Finished by the writers of ReceiveShard; for OpenShard.
   absl::flat_hash_map<ShardId, std::unique_ptr<ArrivingRows>> arrived_ ABSL_GUARDED_BY(mu_);
+  // A shard in use was refused memory since the last transfer began.
+  std::atomic<bool> memory_wanted_{false};
   // A round ages all rows and divides the memory; none ends while nobody is refused.
   std::atomic<int64_t> next_look_ns_{0};            // whether the round is over
   int64_t last_round_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: never

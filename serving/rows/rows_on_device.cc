@@ -142,8 +142,17 @@ void RowsOnDevice::BeginChanges(absl::Span<const uint64_t> ids, const uint8_t* r
   if (!gone->empty()) Remove(deleted, *gone);
 }
 
-void RowsOnDevice::EndChanges() {
-  if (changes_.load(std::memory_order_relaxed) % 2 == 1) changes_.fetch_add(1);
+absl::Status RowsOnDevice::Change(absl::Span<const uint64_t> ids, const uint8_t* rows,
+                                  absl::Span<const uint64_t> deleted,
+                                  absl::FunctionRef<absl::Status()> in_memory) {
+  BeginChanges(ids, rows, deleted);
+  absl::Status put = in_memory();
+  if (!put.ok()) {
+    GiveUp();
+  } else if (!given_up_.load() && changes_.load(std::memory_order_relaxed) % 2 == 1) {
+    changes_.fetch_add(1);
+  }
+  return put;
 }
 
 void RowsOnDevice::Assign(absl::Span<const uint64_t> ids, const uint8_t* rows,
@@ -183,9 +192,18 @@ std::vector<uint64_t> RowsOnDevice::TakeWanted() {
   if (given_up_.load()) return {};
   std::sort(missed.begin(), missed.end());
   missed.erase(std::unique(missed.begin(), missed.end()), missed.end());
+  if (!usable()) return missed;
+  // Bags that miss one row note all of theirs.
+  const auto absent = Probe(missed, /*here=*/false);
+  if (!absent.has_value()) return {};
+  for (size_t k = 0; k < absent->size(); ++k) missed[k] = missed[(*absent)[k]];
+  missed.resize(absent->size());
   if (!full_) return missed;
   // Rows that were missed twice before long, and few of them: see heat_filter.h.
+  std::vector<uint64_t> waiting = wanted_;
+  std::sort(waiting.begin(), waiting.end());
   for (const uint64_t id : missed) {
+    if (std::binary_search(waiting.begin(), waiting.end(), id)) continue;
     if (heat_.Miss(Mix64(id)) >= HeatFilter::kMissesToComeUp && wanted_.size() < kMissedMax) {
       wanted_.push_back(id);
     }
@@ -218,7 +236,12 @@ bool RowsOnDevice::MakeTable(uint64_t rows_of_copy) {
     }
     const device::Status status = rows->AddTable(shape_, false, 0, count, &table);
     made = status.ok();
-    if (made) slots = rows->slots(table);
+    if (made) {
+      slots = rows->slots(table);
+      // Before the job of another copy divides what is left.
+      device_->without_.fetch_sub(1);
+      table_.store(table);
+    }
     const bool no_room = status.code == device::Code::kNoMemory;
     return no_room ? device::Status() : status;  // others have all of it: tried again later
   };
@@ -230,8 +253,6 @@ bool RowsOnDevice::MakeTable(uint64_t rows_of_copy) {
   }
   slots_ = slots;
   heat_ = HeatFilter(slots);
-  device_->without_.fetch_sub(1);
-  table_.store(table);
   return true;
 }
 
@@ -239,8 +260,13 @@ void RowsOnDevice::BringUp(absl::Span<const uint64_t> ids, const uint8_t* rows,
                            uint64_t rows_of_copy) {
   if (ids.empty() || given_up_.load()) return;
   if (!usable() && !MakeTable(rows_of_copy)) return;
-  const auto missing = Probe(ids, /*here=*/false);
+  auto missing = Probe(ids, /*here=*/false);
   if (!missing.has_value() || missing->empty()) return;
+  std::sort(missing->begin(), missing->end(),
+            [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
+  missing->erase(std::unique(missing->begin(), missing->end(),
+                             [&](uint32_t a, uint32_t b) { return ids[a] == ids[b]; }),
+                 missing->end());
   const std::vector<uint8_t> padded = Padded(rows, *missing);
   std::vector<device::RowToInsert> inserted;
   for (const uint32_t i : *missing) {

@@ -9,9 +9,10 @@
 // No reader sees a row go back:
 //
 //   - Rows that are read one by one are looked for in memory, then here, then on disk. Until the
-//     writer changes a row here, readers find the old one here, and afterwards the new one.
+//     writer changes a row here, readers find the old one here, and afterwards the new one. (A
+//     reader that is slow between here and disk is the exception: docs/known_gaps.md.)
 //   - A bag is taken from here only if no change was under way from before the device was asked
-//     until it had answered (BeginChanges, EndChanges). Then all rows here are those of memory.
+//     until it had answered (Change). Then all rows here are those of memory.
 //
 // So while a bag is computed here, its rows are the newest ones. A version's reader looks into the
 // version's overlay afterwards, as versioned_rows.h demands.
@@ -61,15 +62,18 @@ class RowsOnDevice {
 
   // --- the writer
   // Gives the rows here the values that readers are to find (`rows`: one after another, as RowCoder
-  // has them), and takes the deleted ones out. To be called after the disk has them, and before
-  // memory has; EndChanges once memory has them. Of an id that is there twice, the last row counts.
-  void BeginChanges(absl::Span<const uint64_t> ids, const uint8_t* rows,
-                    absl::Span<const uint64_t> deleted);
-  void EndChanges();
-  // Rows that readers missed here and that should come up; some of them, if they are many.
+  // has them), and takes the deleted ones out. Then `in_memory` does so in memory; the disk must
+  // have them before. Of an id that is there twice, the last row counts. If `in_memory` fails,
+  // memory may have older rows than the device: the rows here are given up.
+  absl::Status Change(absl::Span<const uint64_t> ids, const uint8_t* rows,
+                      absl::Span<const uint64_t> deleted,
+                      absl::FunctionRef<absl::Status()> in_memory);
+  // Rows that readers missed here and that should come up; some of them, if they are many. No id
+  // twice, and no rows that were here when the misses were looked at.
   std::vector<uint64_t> TakeWanted() ABSL_LOCKS_EXCLUDED(mu_);
-  // Brings rows up, as memory or disk has them now; those that are here stay. The first call takes
-  // memory for a copy of `rows_of_copy` rows, or as many as the copy's share has room for.
+  // Brings rows up, as memory or disk has them now; those that are here stay. An id may be there
+  // twice. The first call takes memory for a copy of `rows_of_copy` rows, or as many as the copy's
+  // share has room for.
   void BringUp(absl::Span<const uint64_t> ids, const uint8_t* rows, uint64_t rows_of_copy);
   // From now on readers find nothing here.
   void GiveUp() { given_up_.store(true); }
@@ -112,6 +116,8 @@ class RowsOnDevice {
   std::vector<uint8_t> Padded(const uint8_t* rows, const std::vector<uint32_t>& which) const;
   void NoteMissed(absl::Span<const uint64_t> ids) const ABSL_LOCKS_EXCLUDED(mu_);
   bool MakeTable(uint64_t rows_of_copy);
+  void BeginChanges(absl::Span<const uint64_t> ids, const uint8_t* rows,
+                    absl::Span<const uint64_t> deleted);
   void Assign(absl::Span<const uint64_t> ids, const uint8_t* rows,
               const std::vector<uint32_t>& which);
   void Remove(absl::Span<const uint64_t> ids, const std::vector<uint32_t>& which);

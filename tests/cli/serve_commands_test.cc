@@ -44,6 +44,13 @@ TEST_F(ServeCommandsTest, AddAsksForWhatTheFlagsSay) {
   EXPECT_EQ(answer.json()["dry_run"], true);
   EXPECT_EQ(answer.json()["tables"][0]["servers"], (std::vector<std::string>{"r0", "r1"}));
   EXPECT_TRUE(fake_.serving.served[1].dry_run());
+  // A table that is served keeps what is not given.
+  EXPECT_FALSE(fake_.serving.served[1].has_format());
+  EXPECT_EQ(fake_.serving.served[1].replicas(), 0u);
+  EXPECT_FALSE(fake_.serving.served[1].has_staleness_ms_max());
+  EXPECT_EQ(RunAt({"serve", "add", "user", "--staleness-max=0", "--format=fp32"}).code, 0);
+  EXPECT_TRUE(fake_.serving.served[2].has_staleness_ms_max());
+  EXPECT_TRUE(fake_.serving.served[2].has_format());
 }
 
 TEST_F(ServeCommandsTest, ANumberOfCopiesMayHaveLimits) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
 #include <utility>
@@ -126,15 +127,17 @@ class Copy {
       disk_->rows_of[ids[i]] = {row_of(i), row_of(i) + coder_.row_bytes()};
     }
     for (const uint64_t id : deleted) disk_->rows_of.erase(id);
-    on_device_->BeginChanges(ids, coded.data(), deleted);
-    CompareBags();
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (below_ && rows_.latest().Get(ids[i]) == nullptr) continue;
-      ASSERT_TRUE(rows_.PutRow(ids[i], row_of(i)).ok());
-    }
-    for (const uint64_t id : deleted) rows_.Delete(id);
-    rows_.Reclaim();
-    on_device_->EndChanges();
+    const auto in_memory = [&] {
+      CompareBags();
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (below_ && rows_.latest().Get(ids[i]) == nullptr) continue;
+        EXPECT_TRUE(rows_.PutRow(ids[i], row_of(i)).ok());
+      }
+      for (const uint64_t id : deleted) rows_.Delete(id);
+      rows_.Reclaim();
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE(on_device_->Change(ids, coded.data(), deleted, in_memory).ok());
   }
 
   // Rows enter memory, and others leave it.
@@ -362,6 +365,61 @@ TEST(RowsOnDeviceTest, CopiesShareTheDeviceAndGiveTheirPartBack) {
   EXPECT_GT(third.on_device()->rows(), 0u);
 }
 
+// Rows of one element each, which is `value`.
+std::vector<uint8_t> BytesOf(float value, size_t rows) {
+  const std::vector<float> values(rows, value);
+  std::vector<uint8_t> bytes(rows * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+std::optional<RowsOnDevice::PooledBags> PoolEach(const RowsOnDevice& rows,
+                                                 const std::vector<uint64_t>& ids) {
+  const std::vector<uint32_t> lengths(ids.size(), 1);
+  return rows.Pool({.ids = ids, .lengths = lengths});
+}
+
+// Memory keeps the old row then.
+TEST(RowsOnDeviceTest, NoBagComesFromTheDeviceAfterAChangeThatMemoryRefused) {
+  if (kIsPlanted) return;
+  RowsOnDevice rows(OpenDevice(0), RowCoder(RowFormatKind::kFp32, 1));
+  const std::vector<uint64_t> ids = {7, 8};
+  rows.BringUp(ids, BytesOf(1, 2).data(), 2);
+  const auto before = PoolEach(rows, ids);
+  ASSERT_TRUE(before.has_value());
+  EXPECT_EQ(before->rows, std::vector<float>({1, 1}));
+  const auto works = [] { return absl::OkStatus(); };
+  const auto refuses = [] { return absl::ResourceExhaustedError("memory is used up"); };
+  ASSERT_TRUE(rows.Change(ids, BytesOf(2, 2).data(), {}, works).ok());
+  const auto changed = PoolEach(rows, ids);
+  ASSERT_TRUE(changed.has_value());
+  EXPECT_EQ(changed->rows, std::vector<float>({2, 2}));
+  EXPECT_TRUE(absl::IsResourceExhausted(rows.Change(ids, BytesOf(3, 2).data(), {}, refuses)));
+  EXPECT_FALSE(PoolEach(rows, ids).has_value());
+  ASSERT_TRUE(rows.Change(ids, BytesOf(4, 2).data(), {}, works).ok());
+  EXPECT_FALSE(PoolEach(rows, ids).has_value());
+}
+
+// A device with room is not taken for a full one, whose rows come up at their second miss.
+TEST(RowsOnDeviceTest, AnIdThatIsBroughtUpTwiceTakesOneSlot) {
+  if (kIsPlanted) return;
+  RowsOnDevice rows(OpenDevice(0), RowCoder(RowFormatKind::kFp32, 1));
+  rows.BringUp({7, 8, 7}, BytesOf(1, 3).data(), 100);
+  EXPECT_EQ(rows.rows(), 2u);
+  ASSERT_TRUE(PoolEach(rows, {9}).has_value());
+  EXPECT_EQ(rows.TakeWanted(), std::vector<uint64_t>({9}));
+}
+
+TEST(RowsOnDeviceTest, RowsThatAreThereAreNotWanted) {
+  if (kIsPlanted) return;
+  RowsOnDevice rows(OpenDevice(0), RowCoder(RowFormatKind::kFp32, 1));
+  rows.BringUp({7, 8}, BytesOf(1, 2).data(), 100);
+  const std::vector<uint64_t> ids = {8, 9, 7, 8, 9};
+  const std::vector<uint32_t> lengths = {5};
+  ASSERT_TRUE(rows.Pool({.ids = ids, .lengths = lengths}).has_value());
+  EXPECT_EQ(rows.TakeWanted(), std::vector<uint64_t>({9}));
+}
+
 // One writer counts rows up; readers ask for bags and rows in turns.
 TEST(RowsOnDeviceTest, NoReaderSeesARowGoBack) {
   if (kIsPlanted) return;
@@ -409,9 +467,11 @@ TEST(RowsOnDeviceTest, NoReaderSeesARowGoBack) {
   std::thread first(read), second(read);
   for (uint64_t round = 1; round <= 300; ++round) {
     std::fill(values.begin(), values.end(), static_cast<float>(round));
-    on_device->BeginChanges(ids, bytes, {});
-    put();
-    on_device->EndChanges();
+    const auto in_memory = [&] {
+      put();
+      return absl::OkStatus();
+    };
+    EXPECT_TRUE(on_device->Change(ids, bytes, {}, in_memory).ok());
     // Bags come from the device between changes.
     const uint64_t before = pooled.load();
     while (round % 16 == 0 && pooled.load() == before) std::this_thread::yield();

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/coordinator/serving/remembered_serving.h"
 #include "planner/coordinator/serving/serving_servers.h"
+#include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
 namespace served_cuts_test {
@@ -38,7 +41,14 @@ class ServedCutsTest : public testing::Test {
     std::set<uint64_t> versions;                           // that it cannot take up
   };
 
-  ServedCutsTest() : servers_({.join_after_ns = 60 * kSecond}) { servers_.Begin(0); }
+  ServedCutsTest() { NewLeader(); }
+
+  // It knows what the metadata store has, and has heard of no server.
+  void NewLeader() {
+    servers_ =
+        std::make_unique<ServingServers>(ServingServers::Options{.join_after_ns = 60 * kSecond});
+    servers_->Begin(now_ns_);
+  }
 
   void Start(const std::vector<uint64_t>& bytes_max, uint64_t table_bytes, uint32_t replicas = 1) {
     table_bytes_ = table_bytes;
@@ -79,8 +89,8 @@ class ServedCutsTest : public testing::Test {
     for (auto& [name, server] : fleet_) {
       if (server.up) Report(name, &server);
     }
-    if (servers_.NeedsPlacing(now_ns_, absl::StrCat(revision_), tables_, specs_)) {
-      for (const v1::ServedTable& change : servers_.Changes(now_ns_, tables_, specs_)) {
+    if (servers_->NeedsPlacing(now_ns_, absl::StrCat(revision_), tables_, specs_)) {
+      for (const v1::ServedTable& change : servers_->Changes(now_ns_, tables_, specs_)) {
         tables_[change.table()] = change;
         ++revision_;
       }
@@ -103,7 +113,7 @@ class ServedCutsTest : public testing::Test {
   }
 
   void Report(const std::string& name, Server* server) {
-    Obey(servers_.OrdersFor(now_ns_, name, tables_, specs_), name, server);
+    Obey(servers_->OrdersFor(now_ns_, name, tables_, specs_), name, server);
     v1::ServingReport report;
     report.set_name(name);
     report.set_run(1);
@@ -117,14 +127,20 @@ class ServedCutsTest : public testing::Test {
       replica.set_ready(copy.ready);
       replica.set_bytes(copy.bytes);
       replica.set_full_bytes(copy.full_bytes);
+      if (half_on_disk_) {
+        replica.set_on_disk(true);
+        replica.set_rows(10);
+        replica.set_memory_rows(5);
+      }
       replica.set_lookup_rows_total(static_cast<uint64_t>(copy.lookup_rows));
       for (const uint64_t number : versions_) {
         v1::VersionReport& version = *replica.add_versions();
         version.set_number(number);
+        version.set_bytes(version_bytes_ / part.second);
         version.set_held(copy.ready && !server->versions.contains(number));
       }
     }
-    ASSERT_TRUE(servers_.OnReport(now_ns_, report).ok());
+    ASSERT_TRUE(servers_->OnReport(now_ns_, report).ok());
   }
 
   // As serving servers do: a copy grows with its part while memory suffices; the last one of its
@@ -166,13 +182,15 @@ class ServedCutsTest : public testing::Test {
   }
   std::string Text() { return tables_[kTable].ShortDebugString(); }
 
-  ServingServers servers_;
+  std::unique_ptr<ServingServers> servers_;
   std::map<std::string, Server> fleet_;
   ServedTables tables_;
   TableSpecs specs_;
   uint64_t table_bytes_ = 0;
   double rows_per_s_ = 0;        // that lookups ask of each copy
   std::set<uint64_t> versions_;  // that servers are to hold
+  uint64_t version_bytes_ = 0;   // of all parts of each
+  bool half_on_disk_ = false;    // all copies
   std::vector<v1::ServedTable> maps_;
   int unanswered_ = 0;  // ticks in which readers missed a part
   int64_t now_ns_ = 0;
@@ -214,13 +232,48 @@ TEST_F(ServedCutsTest, ATableThatOutgrowsItsServerIsAnsweredUntilItsPartsAreRead
   RunUntil(3, 60);
 }
 
-TEST_F(ServedCutsTest, WithoutRoomForBothATableIsCutAtOnce) {
+TEST_F(ServedCutsTest, WithoutRoomForBothATableIsCutAfterAWhile) {
   Start({100, 60}, 50);
   table_bytes_ = 110;
+  Run(15);
+  EXPECT_EQ(Parts(), 1u) << "there may be room soon";
+  EXPECT_EQ(unanswered_, 0);
   RunUntil(2, 60);
   Run(20);
   EXPECT_GT(unanswered_, 0) << "r0 cannot have 50 and 55, nor r1 twice 55";
   EXPECT_TRUE(Answered(tables_[kTable]));
+}
+
+TEST_F(ServedCutsTest, ANewLeaderHearsAllServersBeforeItGivesPartsUp) {
+  Start({100, 70, 70}, 50);
+  table_bytes_ = 120;
+  NewLeader();
+  fleet_["r2"].up = false;
+  Run(1);
+  fleet_["r2"].up = true;
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0) << "r1 and r2 have room for the parts";
+}
+
+TEST_F(ServedCutsTest, AServerThatRestartsIsWaitedForBeforePartsAreGivenUp) {
+  Start({100, 70, 70}, 50);
+  fleet_["r2"].up = false;
+  Run(4);
+  table_bytes_ = 120;
+  Run(2);
+  fleet_["r2"].up = true;
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, ATableWithALostServerIsCutWhenItOutgrowsTheOther) {
+  Start({100, 100, 70, 70}, 50, 2);
+  fleet_["r1"].up = false;
+  fleet_["r1"].copies.clear();
+  Run(4);
+  table_bytes_ = 120;
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
 }
 
 TEST_F(ServedCutsTest, ACopyThatIsTooSmallGoesOnAnsweringUntilThereAreServers) {
@@ -305,6 +358,62 @@ TEST_F(ServedCutsTest, PartsFollowWhenTheyHoldTheVersionsToo) {
   RunUntil(2, 20);
 }
 
+TEST_F(ServedCutsTest, VersionsThatALostServerHeldAreNotWaitedFor) {
+  Start({100, 100, 30, 30}, 40, 2);
+  versions_ = {1};
+  Run(3);
+  fleet_["r1"].up = false;
+  Run(1);
+  versions_ = {2, 3};
+  Run(15);
+  ASSERT_EQ(tables_[kTable].servers(1), "r1") << "nobody has room for its copy: " << Text();
+  AskFor(2);
+  RunUntil(2, 60);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, PartsNeedRoomForTheirVersionsToo) {
+  Start({100, 60, 40}, 50);
+  versions_ = {1};
+  version_bytes_ = 40;
+  Run(3);
+  AskFor(2);
+  Run(30);
+  EXPECT_EQ(Parts(), 1u) << "r2 has room for 25 of rows, but not for 20 of a version besides";
+  fleet_["r2"].bytes_max = 50;
+  RunUntil(2, 40);
+}
+
+TEST_F(ServedCutsTest, PartsOnDiskAreNotJoined) {
+  Start({100, 100, 100}, 180);
+  ASSERT_EQ(Parts(), 2u);
+  table_bytes_ = 60;
+  half_on_disk_ = true;
+  Run(200);
+  EXPECT_EQ(Parts(), 2u) << "nobody knows if the whole table fits memory";
+  half_on_disk_ = false;
+  RunUntil(1, 150);
+}
+
+TEST(AdoptedCutsTest, ANumberOfPartsThatCannotBeIsNotAdopted) {
+  TableSpecs specs;
+  specs[kTable].set_id(kTable);
+  specs[kTable].set_hashed(true);
+  v1::ServingRecords records;
+  v1::ServedTable& table = *records.add_tables();
+  table.set_table(kTable);
+  table.set_replicas(1);
+  const auto adopted = [&](uint32_t parts_min) {
+    table.set_parts_min(parts_min);
+    const std::vector<Op> ops = OpsToAdopt(records, specs);
+    return std::any_of(ops.begin(), ops.end(),
+                       [](const Op& op) { return op.key == keys::Served(kTable); });
+  };
+  EXPECT_TRUE(adopted(kServedPartsMax));
+  EXPECT_FALSE(adopted(kServedPartsMax + 1));
+  EXPECT_FALSE(adopted(4'000'000'000));
+}
+
 TEST_F(ServedCutsTest, ALostServerOrCoordinatorOnlyDelaysACut) {
   Start({100, 100, 100}, 40);
   AskFor(2);
@@ -317,7 +426,7 @@ TEST_F(ServedCutsTest, ALostServerOrCoordinatorOnlyDelaysACut) {
     fleet_[name].copies.clear();
     break;
   }
-  servers_.Begin(now_ns_);
+  NewLeader();
   RunUntil(2, 60);
   EXPECT_EQ(unanswered_, 0);
 }

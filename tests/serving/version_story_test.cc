@@ -179,6 +179,39 @@ TEST_F(VersionStory, AHotTableGetsAnotherCopyAndAnEventSaysWhy) {
   EXPECT_EQ(serve(2, 0)->replicas_max(), 0u) << "a fixed number again";
 }
 
+TEST_F(VersionStory, AServedTableKeepsWhatIsNotGiven) {
+  v1::ServeTablesRequest request;
+  request.add_tables("other");
+  request.set_format(v1::SERVED_INT8);
+  request.set_replicas(1);
+  request.set_replicas_max(2);
+  request.set_staleness_ms_max(30'000);
+  const auto first = rig_.Call<v1::ServeTablesReply>(request);
+  ASSERT_TRUE(first.ok()) << first.status();
+  v1::ServeTablesRequest parts;
+  parts.add_tables("other");
+  parts.set_parts(2);
+  const auto cut = rig_.Call<v1::ServeTablesReply>(parts);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  v1::ServedTable kept = cut->tables(0);
+  EXPECT_EQ(kept.beside().parts(), 2u);
+  kept.clear_beside();
+  kept.clear_parts_min();
+  EXPECT_EQ(kept.ShortDebugString(), first->tables(0).ShortDebugString());
+  parts.set_format(v1::SERVED_FP32);
+  EXPECT_STATUS(rig_.Call<v1::ServeTablesReply>(parts), kFailedPrecondition, "is served as int8");
+  parts.clear_format();
+  parts.set_staleness_ms_max(0);
+  parts.set_replicas(2);
+  const auto given = rig_.Call<v1::ServeTablesReply>(parts);
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->tables(0).staleness_ms_max(), 0u);
+  EXPECT_EQ(given->tables(0).replicas_max(), 0u) << "a fixed number";
+  request.clear_replicas_max();
+  request.set_replicas(65);
+  EXPECT_STATUS(rig_.Call<v1::ServeTablesReply>(request), kInvalidArgument, "replicas is 65");
+}
+
 TEST_F(VersionStory, APersonAsksForOtherPartsAndEventsSayWhatBecomesOfThem) {
   const auto ask = [&](uint32_t parts) -> absl::StatusOr<v1::ServedTable> {
     v1::ServeTablesRequest request;
@@ -463,6 +496,46 @@ TEST_F(VersionStory, ASharedTableIsTakenOnce) {
     EXPECT_EQ(Current(), name);
     EXPECT_EQ(Current("shop"), "s2");
   }
+}
+
+TEST_F(VersionStory, ATakeOverHappensOnceAndEndsAShare) {
+  const auto sizes = [&] {
+    std::map<std::string, int> sizes;
+    for (const auto& [number, version] : rig_.core->state().versions()) {
+      sizes[version.name()] = version.tables_size();
+    }
+    return sizes;
+  };
+  using Sizes = std::map<std::string, int>;
+  ASSERT_TRUE(Serve({"other"}).ok());
+  ASSERT_TRUE(Publish("d1", {"item"}).ok());
+  Pass();
+  ASSERT_TRUE(Publish("d2", {"user", "item"}, false, "default", /*take_over=*/true).ok());
+  Pass();
+  ASSERT_TRUE(Publish("s1", {"user", "other"}, false, "shop", false, /*share=*/true).ok());
+  // Also before the one that shares is current.
+  ASSERT_TRUE(Publish("s2", {"user", "other"}, false, "shop").ok());
+  Pass();
+  // The default model goes back to a version without the table, and forth: shop keeps it.
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::ROLL_BACK, "", "default").ok());
+  Pass();
+  EXPECT_EQ(Current(), "d1");
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, "d2").ok());
+  Pass();
+  EXPECT_EQ(Current(), "d2");
+  EXPECT_EQ(Current("shop"), "s2");
+  EXPECT_EQ(sizes(), (Sizes{{"d1", 1}, {"d2", 2}, {"s1", 2}, {"s2", 2}}));
+  // Shop has the table already, and takes it from the other one now.
+  missing_["r1"] = {"s3"};
+  ASSERT_TRUE(Publish("s3", {"user", "other"}, false, "shop", /*take_over=*/true).ok());
+  Pass();
+  EXPECT_EQ(sizes()["d2"], 2) << "it is not current yet";
+  missing_.clear();
+  Pass();
+  EXPECT_EQ(Current("shop"), "s3");
+  EXPECT_EQ(sizes(), (Sizes{{"d1", 1}, {"d2", 1}, {"s1", 2}, {"s2", 2}, {"s3", 2}}));
+  EXPECT_STATUS(Publish("d3", {"user", "item"}, true, "default"), kFailedPrecondition,
+                "belongs to model shop");
 }
 
 TEST_F(VersionStory, ATableBelongsToOneModelUnlessItIsShared) {

@@ -133,10 +133,10 @@ class ServeTables {
     if (static_cast<int>(names.size()) != request_.tables_size()) {
       return absl::InvalidArgumentError("a table is named twice");
     }
-    if (request_.action() == v1::ServeTablesRequest::ADD &&
-        (request_.replicas() < 1 || request_.replicas() > kReplicasMax)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("replicas is ", request_.replicas(), ", allowed: 1..", kReplicasMax));
+    if (request_.action() == v1::ServeTablesRequest::ADD && request_.replicas() > kReplicasMax) {
+      return absl::InvalidArgumentError(absl::StrCat("replicas is ", request_.replicas(),
+                                                     ", allowed: 0 (as many as it has, or one)..",
+                                                     kReplicasMax));
     }
     if (request_.replicas_max() != 0 &&
         (request_.replicas_max() < request_.replicas() || request_.replicas_max() > kReplicasMax)) {
@@ -153,17 +153,17 @@ class ServeTables {
           absl::StrCat("table ", spec.name(), " is cut into ", spec.column_slices(),
                        " column slices: only tables of whole rows can be served so far"));
     }
-    if (spec.vocabulary() != 0 && request_.format() != v1::SERVED_FP32) {
+    v1::ServedTable& table = (*after)[spec.id()];
+    const v1::ServedFormat format = request_.has_format() ? request_.format() : table.format();
+    if (spec.vocabulary() != 0 && format != v1::SERVED_FP32) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "table ", spec.name(), " is a vocabulary, whose numbers ", FormatWord(request_.format()),
+          "table ", spec.name(), " is a vocabulary, whose numbers ", FormatWord(format),
           " would round; allowed: fp32 ('hotbed serve add ", spec.name(), " --format=fp32')"));
     }
-    v1::ServedTable& table = (*after)[spec.id()];
-    if (table.table() != 0 && table.format() != request_.format()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("table ", spec.name(), " is served as ", FormatWord(table.format()),
-                       ", asked for is ", FormatWord(request_.format()),
-                       ": end it first ('hotbed serve remove ", spec.name(), "')"));
+    if (table.table() != 0 && table.format() != format) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table ", spec.name(), " is served as ", FormatWord(table.format()), ", asked for is ",
+          FormatWord(format), ": end it first ('hotbed serve remove ", spec.name(), "')"));
     }
     const uint64_t parts_max = std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places);
     if (request_.parts() > parts_max) {
@@ -173,9 +173,11 @@ class ServeTables {
     }
     HOTBED_RETURN_IF_ERROR(SetParts(spec.name(), &table));
     table.set_table(spec.id());
-    table.set_format(request_.format());
+    table.set_format(format);
     SetReplicas(&table);
-    table.set_staleness_ms_max(request_.staleness_ms_max());
+    if (request_.has_staleness_ms_max()) {
+      table.set_staleness_ms_max(request_.staleness_ms_max());
+    }
     v1::ServedTable placed = table;
     context_.serving->Place(context_.now_ns, *after, spec, &placed);
     table = placed;
@@ -206,7 +208,8 @@ class ServeTables {
 
   // A table that is served keeps the copies that it has, within the limits.
   void SetReplicas(v1::ServedTable* table) const {
-    const uint32_t least = request_.replicas();
+    if (request_.replicas() == 0 && request_.replicas_max() == 0 && table->replicas() != 0) return;
+    const uint32_t least = std::max<uint32_t>(request_.replicas(), 1);
     const uint32_t most = std::max(request_.replicas_max(), least);
     const uint32_t now = table->replicas() == 0 ? least : table->replicas();
     table->set_replicas(std::clamp(now, least, most));

@@ -191,9 +191,16 @@ class PublishVersion {
     if (request_.take_over() || request_.share()) return absl::OkStatus();
     const v1::ServedVersion* const current =
         CurrentOf(state.versions(), state.version_choices(), version.model());
+    // One that is still to take its tables over does not have them yet.
+    const auto has = [&](uint32_t table) {
+      return std::any_of(state.versions().begin(), state.versions().end(), [&](const auto& one) {
+        return one.second.model() == version.model() && HasServedTable(one.second, table) &&
+               (one.second.shares() || &one.second == current);
+      });
+    };
     for (int i = 0; i < version.tables_size(); ++i) {
       const uint32_t table = version.tables(i);
-      if (current != nullptr && HasServedTable(*current, table)) continue;
+      if (has(table)) continue;
       for (const auto& [number, other] : state.versions()) {
         if (other.model() == version.model() || !HasServedTable(other, table)) continue;
         return absl::FailedPreconditionError(absl::StrCat(

@@ -101,7 +101,8 @@ bool MayBeServed(const v1::ServedTable& table, const v1::TableSpec& spec) {
                       (table.replicas_min() >= 1 && table.replicas() >= table.replicas_min() &&
                        table.replicas() <= table.replicas_max());
   return table.replicas() != 0 && within && v1::ServedFormat_IsValid(table.format()) &&
-         parts <= std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places) &&
+         std::max(parts, table.parts_min()) <=
+             std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places) &&
          (of.empty() ? parts == 1 || servers.empty() : of.size() == table.servers_size()) &&
          std::all_of(of.begin(), of.end(), [parts](uint32_t part) { return part < parts; }) &&
          static_cast<int>(servers.size()) == table.servers_size();

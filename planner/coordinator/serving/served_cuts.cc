@@ -37,6 +37,11 @@ void Follow(const v1::ServedTable& cut, v1::ServedTable* table) {
   SetBeside(before, /*leaves=*/true, table);
 }
 
+// Whether fewer parts are coming, because they would fit and not because a person has asked.
+bool Joins(const v1::ServedTable& table, const v1::ServedTable& cut) {
+  return ServedPartsOf(cut) < ServedPartsOf(table) && ServedPartsOf(cut) != table.parts_min();
+}
+
 // The fewest servers that any part has.
 uint32_t LeastCopies(const v1::ServedTable& table) {
   std::vector<uint32_t> copies(ServedPartsOf(table));
@@ -52,22 +57,50 @@ uint32_t LeastCopies(const v1::ServedTable& table) {
 ServingServers::PartStates ServingServers::StatesOf(int64_t now_ns,
                                                     const v1::ServedTable& table) const {
   PartStates states;
+  std::set<uint32_t> full, away;
   for (int i = 0; i < table.servers_size(); ++i) {
     const std::string& name = table.servers(i);
     const ServedPart part = ServedPartAt(table, i);
     const v1::ReplicaReport* const replica = FindReplica(name, table.table(), part);
     states.placed.insert(part.part);
-    if (replica == nullptr || replica->full_bytes() == 0) states.hopeful.insert(part.part);
+    if (replica != nullptr && replica->full_bytes() != 0) {
+      full.insert(part.part);
+    } else if (Away(now_ns, name)) {
+      away.insert(part.part);
+    } else {
+      states.hopeful.insert(part.part);
+    }
     if (replica != nullptr && replica->ready() && Alive(now_ns, name)) {
       states.answered.insert(part.part);
     }
+  }
+  // A lost server is waited for, but not while another one shows that the part has grown too large.
+  for (const uint32_t part : away) {
+    if (!full.contains(part)) states.hopeful.insert(part);
   }
   return states;
 }
 
 // A copy that loads, or whose server may come back, is waited for.
-bool ServingServers::IsStuck(const v1::ServedTable& table) const {
-  return StatesOf(0, table).hopeful.size() < ServedPartsOf(table);
+bool ServingServers::IsStuck(int64_t now_ns, const v1::ServedTable& table) const {
+  return StatesOf(now_ns, table).hopeful.size() < ServedPartsOf(table);
+}
+
+bool ServingServers::IsQuiet(int64_t now_ns, const std::string& name) const {
+  if (Away(now_ns, name)) return false;
+  return !Alive(now_ns, name) || servers_.at(name).report.stopping();
+}
+
+bool ServingServers::MayGiveUp(int64_t now_ns, const v1::ServedTable& table) const {
+  if (StatesOf(now_ns, table).answered.size() < ServedPartsOf(table)) {
+    return std::none_of(table.servers().begin(), table.servers().end(),
+                        [&](const std::string& name) { return IsQuiet(now_ns, name); });
+  }
+  const auto since = stuck_since_ns_.find(table.table());
+  return now_ns - began_ns_ >= options_.away_ns && since != stuck_since_ns_.end() &&
+         now_ns - since->second >= options_.give_up_after_ns &&
+         std::none_of(servers_.begin(), servers_.end(),
+                      [&](const auto& one) { return IsQuiet(now_ns, one.first); });
 }
 
 void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
@@ -83,11 +116,12 @@ void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
   for (const bool keeps : {true, false}) {
     // Rows that nobody can look up are not kept.
     if (keeps && !answers) continue;
+    if (!keeps && !MayGiveUp(now_ns, *table)) return;
     if (!keeps) others.erase(table->table());
     for (uint32_t parts = ServedPartsOf(*table) + 1; parts <= parts_max; ++parts) {
       SetParts(parts, &cut);
       Fill(now_ns, others, spec, &cut, Room::kEnough);
-      if (IsStuck(cut)) continue;
+      if (IsStuck(now_ns, cut)) continue;
       if (keeps) {
         SetBeside(cut, /*leaves=*/false, table);
       } else {
@@ -105,6 +139,8 @@ bool ServingServers::MayFollow(int64_t now_ns, const v1::ServedTable& table,
   if (now_ns - began_ns_ < options_.alive_ns) return false;
   std::set<uint64_t> versions;
   for (int i = 0; i < table.servers_size(); ++i) {
+    // The last report of a lost server names versions that may not be kept any more.
+    if (Away(now_ns, table.servers(i))) continue;
     const v1::ReplicaReport* const replica =
         FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
     if (replica == nullptr) continue;
@@ -136,7 +172,7 @@ void ServingServers::Recut(int64_t now_ns, const ServedTables& tables, const v1:
     table->clear_beside();
   }
   if (!table->has_beside()) {
-    if (IsStuck(*table)) return CutFurther(now_ns, tables, spec, table);
+    if (IsStuck(now_ns, *table)) return CutFurther(now_ns, tables, spec, table);
     // As a person has asked, and a rebuild has lost.
     if (ServedPartsOf(*table) >= table->parts_min()) return;
     table->mutable_beside()->set_parts(table->parts_min());
@@ -150,12 +186,17 @@ void ServingServers::Recut(int64_t now_ns, const ServedTables& tables, const v1:
   ServedTables others = tables;
   others[table->table()] = *table;
   others[table->table()].clear_beside();
-  for (const Room room : {Room::kEnough, Room::kDisk}) Fill(now_ns, others, spec, &cut, room);
+  Fill(now_ns, others, spec, &cut, Room::kEnough);
+  // Parts are not joined to be read from disk.
+  const bool joins = Joins(*table, cut);
+  if (!joins) Fill(now_ns, others, spec, &cut, Room::kDisk);
   const PartStates states = StatesOf(now_ns, cut);
-  const bool too_large = states.hopeful.size() < states.placed.size();
+  const bool too_large = states.hopeful.size() < states.placed.size() ||
+                         (joins && states.placed.size() < ServedPartsOf(cut));
   if (MayFollow(now_ns, *table, cut)) {
     Follow(cut, table);
-  } else if (IsStuck(*table) && (IsStuck(cut) || ServedPartsOf(cut) <= ServedPartsOf(*table))) {
+  } else if (IsStuck(now_ns, *table) &&
+             (IsStuck(now_ns, cut) || ServedPartsOf(cut) <= ServedPartsOf(*table))) {
     table->clear_beside();
     CutFurther(now_ns, tables, spec, table);
   } else if (too_large && ServedPartsOf(cut) < ServedPartsOf(*table)) {
@@ -173,7 +214,16 @@ std::optional<v1::ServedTable> ServingServers::Joined(int64_t now_ns, const Serv
     const v1::ReplicaReport* const replica =
         FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
     if (replica == nullptr || !CanStandIn(now_ns, table.servers(i), *replica)) return std::nullopt;
+    // Its bytes in memory do not tell what joined parts would take.
+    if (replica->on_disk() && replica->memory_rows() < replica->rows()) return std::nullopt;
   }
+  std::vector<uint64_t> free;
+  for (const auto& [name, server] : servers_) {
+    if (!Alive(now_ns, name) || server.report.stopping()) continue;
+    const uint64_t filled = FilledBytes(name, tables);
+    if (filled < server.report.bytes_max()) free.push_back(server.report.bytes_max() - filled);
+  }
+  const uint64_t bytes = BytesOf(spec, table);
   const uint32_t copies = std::min(LeastCopies(table), table.replicas());
   const double rows_per_s = LookupRowsPerS(now_ns, table) * ServedPartsOf(table);
   v1::ServedTable cut = table;
@@ -181,6 +231,11 @@ std::optional<v1::ServedTable> ServingServers::Joined(int64_t now_ns, const Serv
        ++parts) {
     const double of_copy = rows_per_s / (parts * std::max<uint32_t>(copies, 1));
     if (of_copy > kJoinedRateShare * options_.demand.rows_per_s_max) continue;
+    // Finding the servers takes much longer than counting those with ample room.
+    const uint64_t wanted = bytes / parts + bytes / parts / 4;
+    const auto with_room =
+        std::count_if(free.begin(), free.end(), [&](uint64_t room) { return room >= wanted; });
+    if (static_cast<uint64_t>(with_room) < uint64_t{parts} * copies) continue;
     SetParts(parts, &cut);
     Fill(now_ns, tables, spec, &cut, Room::kAmple);
     if (copies > 0 && LeastCopies(cut) >= copies) return cut;
@@ -192,7 +247,13 @@ void ServingServers::NoteCuts(int64_t now_ns, const ServedTables& tables, const 
   const auto gone = [&](const auto& noted) { return !tables.contains(noted.first); };
   absl::erase_if(left_since_ns_, gone);
   absl::erase_if(may_join_since_ns_, gone);
+  absl::erase_if(stuck_since_ns_, gone);
   for (const auto& [id, table] : tables) {
+    if (IsStuck(now_ns, table)) {
+      stuck_since_ns_.try_emplace(id, now_ns);
+    } else {
+      stuck_since_ns_.erase(id);
+    }
     if (table.has_beside() && table.beside().leaves()) {
       left_since_ns_.try_emplace(id, now_ns);
     } else {
@@ -223,6 +284,9 @@ std::string ServingServers::CutStates(int64_t now_ns, const ServedTables& tables
   std::string states;
   for (const auto& [id, table] : tables) {
     if (JoinIsDue(now_ns, id)) absl::StrAppend(&states, " join ", id);
+    if (stuck_since_ns_.contains(id)) {
+      absl::StrAppend(&states, " stuck ", id, ":", MayGiveUp(now_ns, table));
+    }
     if (!table.has_beside()) continue;
     if (IsComing(table)) {
       absl::StrAppend(&states, " ", id, ":", MayFollow(now_ns, table, BesideOf(table)));

@@ -67,6 +67,7 @@ void ServingServers::Begin(int64_t now_ns) {
   wanted_.clear();
   left_since_ns_.clear();
   may_join_since_ns_.clear();
+  stuck_since_ns_.clear();
   look_for_joins_ns_ = 0;
 }
 
@@ -274,13 +275,15 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
   return map;
 }
 
-// The bytes of all parts: as a replica reports its own, or by the declared rows; 0: unknown.
+// The bytes of all parts with their versions: as a replica reports its own, or by the declared
+// rows; 0: unknown.
 uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const {
   uint64_t bytes = 0;
   for (const auto& [name, server] : servers_) {
     for (const v1::ReplicaReport& replica : server.report.replicas()) {
       if (replica.table() == table.table() && replica.format() == table.format()) {
-        const uint64_t of_part = std::max(replica.bytes(), replica.full_bytes());
+        const uint64_t of_part =
+            std::max(replica.bytes() + VersionBytes(replica), replica.full_bytes());
         bytes = std::max<uint64_t>(bytes, of_part * ServedPartOf(replica).parts);
       }
     }

@@ -39,6 +39,8 @@ class ServingServers {
     CopyDemand::Options demand;
     int64_t leave_ns = 5'000'000'000;         // a cut stays so long for readers with an old map
     int64_t join_after_ns = 600'000'000'000;  // that a table would have fitted fewer parts
+    // A table that grows old for want of room is cut without its parts after so long.
+    int64_t give_up_after_ns = 20'000'000'000;
   };
   explicit ServingServers(const Options& options) : options_(options), demand_(options.demand) {}
 
@@ -57,10 +59,9 @@ class ServingServers {
   // a failure domain with few of the part's servers goes first, and among these the one whose
   // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
   // as there are servers with room for (Recut); without such servers, those with a disk take it.
-  // Where a
-  // domain has two copies of a part more than another one with room, that one gets a further copy;
-  // the crowded domain gives one up when the others that are ready suffice. False: nothing has
-  // changed.
+  // Where a domain has two copies of a part more than another one with room, that one gets a
+  // further copy; the crowded domain gives one up when the others that are ready suffice. False:
+  // nothing has changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
   // The tables of which Place changes something, or which are to have another number of copies, as
@@ -130,7 +131,12 @@ class ServingServers {
   bool IsAlone(int64_t now_ns, const v1::ServedTable& table, const std::string& name) const;
   PartStates StatesOf(int64_t now_ns, const v1::ServedTable& table) const;
   // Whether no server will ever follow some part, as things are.
-  bool IsStuck(const v1::ServedTable& table) const;
+  bool IsStuck(int64_t now_ns, const v1::ServedTable& table) const;
+  // Whether the server restarts, or is silent for a moment: it may have room soon.
+  bool IsQuiet(int64_t now_ns, const std::string& name) const;
+  // Whether the parts of a table that is stuck may go before others are loaded: not on the view of
+  // a moment, if they still answer.
+  bool MayGiveUp(int64_t now_ns, const v1::ServedTable& table) const;
   // Cuts a table that is stuck into more parts, if there are servers for all of them: besides the
   // parts that it has, or instead of them where nobody can look them up or there is no room.
   void CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
@@ -145,7 +151,7 @@ class ServingServers {
   std::optional<v1::ServedTable> Joined(int64_t now_ns, const ServedTables& tables,
                                         const v1::TableSpec& spec,
                                         const v1::ServedTable& table) const;
-  // Since when cuts leave, and tables may be joined.
+  // Notes since when cuts leave, tables may be joined, and tables are stuck.
   void NoteCuts(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs);
   bool JoinIsDue(int64_t now_ns, TableId table) const;
   std::string CutStates(int64_t now_ns, const ServedTables& tables) const;  // changes with them
@@ -158,6 +164,7 @@ class ServingServers {
   CopyDemand demand_;
   absl::btree_map<TableId, int64_t> left_since_ns_;
   absl::btree_map<TableId, int64_t> may_join_since_ns_;
+  absl::btree_map<TableId, int64_t> stuck_since_ns_;  // also while other parts are loaded
   int64_t look_for_joins_ns_ = 0;
   // The numbers of copies that hot tables have, and are to have.
   absl::btree_map<TableId, std::pair<uint32_t, uint32_t>> wanted_;

@@ -7,15 +7,23 @@
 #include "server/tiers/spill/spill_record.h"
 
 namespace hotbed {
+namespace {
+
+constexpr uint64_t kAheadBytes = 40;  // of an entry of ahead_, about
+
+}  // namespace
 
 ArrivingRows::ArrivingRows(SharedValue<TableSpec> table, const ShardRange& range, Lsn log_from,
-                           bool huge_pages, HotArena* arena, HotArena::Table* memory)
+                           const Memory& memory)
     : table_(std::move(table)),
       range_(range),
       log_from_(log_from),
-      account_{memory},
-      hot_(table_, range, HotTier::CanBeDirect(table_, range, arena->unused()), huge_pages, arena,
-           &account_) {}
+      memory_(memory),
+      account_{memory.table},
+      hot_(table_, range, HotTier::CanBeDirect(table_, range, memory.arena->unused()),
+           memory.huge_pages, memory.arena, &account_) {}
+
+ArrivingRows::~ArrivingRows() { memory_.arena->Give(&account_, ahead_bytes_); }
 
 void ArrivingRows::Place(const RowBlock& block) {
   if (block.rows() == 0) return;
@@ -41,8 +49,10 @@ void ArrivingRows::Place(const RowBlock& block) {
   InsertBatch insert;
   insert.table = hot_.table();
   insert.positions = positions_.data();
-  insert.count =
-      hot_.TakeUnused(positions_.data(), static_cast<uint32_t>(positions_.size()), slots_.data());
+  if (!memory_.wanted->load(std::memory_order_relaxed)) {
+    insert.count =
+        hot_.TakeUnused(positions_.data(), static_cast<uint32_t>(positions_.size()), slots_.data());
+  }
   if (insert.count < positions_.size()) complete_ = false;
   for (uint32_t row = 0; row < insert.count; ++row) {
     // The hot tier keeps no LSNs, so rows ahead of the log must be remembered here.
@@ -53,6 +63,14 @@ void ArrivingRows::Place(const RowBlock& block) {
   insert.slots = slots_.data();
   insert.sources = records_.data();
   kernels_.insert(&insert);
+  PayForAhead();
+}
+
+void ArrivingRows::PayForAhead() {
+  const uint64_t bytes = kAheadBytes * ahead_.size();
+  if (bytes > ahead_bytes_) memory_.arena->TakeAnyway(&account_, bytes - ahead_bytes_);
+  if (bytes < ahead_bytes_) memory_.arena->Give(&account_, ahead_bytes_ - bytes);
+  ahead_bytes_ = bytes;
 }
 
 void ArrivingRows::DropRows(const std::vector<uint64_t>& positions) {

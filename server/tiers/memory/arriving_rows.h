@@ -8,6 +8,7 @@
 #ifndef HOTBED_SERVER_TIERS_MEMORY_ARRIVING_ROWS_H_
 #define HOTBED_SERVER_TIERS_MEMORY_ARRIVING_ROWS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -24,10 +25,17 @@ namespace hotbed {
 
 class ArrivingRows {
  public:
-  // The shard's log will continue above an LSN that is not below `log_from`. The arena and its
-  // table outlive this object.
-  ArrivingRows(SharedValue<TableSpec> table, const ShardRange& range, Lsn log_from, bool huge_pages,
-               HotArena* arena, HotArena::Table* memory);
+  // Outlives the rows.
+  struct Memory {
+    HotArena* arena = nullptr;
+    HotArena::Table* table = nullptr;
+    bool huge_pages = true;
+    const std::atomic<bool>* wanted = nullptr;  // shards in use want it: no more rows come in
+  };
+  // The shard's log will continue above an LSN that is not below `log_from`.
+  ArrivingRows(SharedValue<TableSpec> table, const ShardRange& range, Lsn log_from,
+               const Memory& memory);
+  ~ArrivingRows();
 
   // The next block, of which the spill tier has found that it is sound.
   void Place(const RowBlock& block);
@@ -42,14 +50,17 @@ class ArrivingRows {
 
  private:
   void DropRows(const std::vector<uint64_t>& positions);
+  void PayForAhead();
 
   const SharedValue<TableSpec> table_;
   const ShardRange range_;
   const Lsn log_from_;
+  const Memory memory_;
   const CpuKernelSet& kernels_ = CpuKernels();
   HotArena::Account account_;
   HotTier hot_;
   absl::flat_hash_map<uint64_t, Lsn> ahead_;
+  uint64_t ahead_bytes_ = 0;       // that are paid for
   uint64_t highest_position_ = 0;  // so far
   bool began_ = false;
   bool complete_ = true;

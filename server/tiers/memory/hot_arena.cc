@@ -62,6 +62,13 @@ void HotArena::Give(Account* account, uint64_t bytes) {
   account->table->taken.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
+void HotArena::Move(Account* from, Account* to, uint64_t bytes) {
+  HOTBED_DCHECK(from->table == to->table);
+  absl::MutexLock lock(&mu_);
+  from->taken.fetch_sub(bytes, std::memory_order_relaxed);
+  to->taken.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void HotArena::SetCredit(Account* account, uint64_t bytes) {
   absl::MutexLock lock(&mu_);
   credits_ = credits_ - account->credit + bytes;

@@ -46,6 +46,8 @@ class HotArena {
   // For what a tier must have to make progress: its first rows, the index of its rows.
   void TakeAnyway(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void Give(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // Another tier of the same table has the bytes from now on.
+  void Move(Account* from, Account* to, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   // Replaces the account's credit.
   void SetCredit(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -23,7 +23,8 @@ constexpr uint64_t kUnitsPerBudget = 8192;
 constexpr uint64_t kPlentyShare = 16;
 // TakeUnused leaves this part of the budget.
 constexpr uint64_t kUnusedLeftShare = 16;
-// Rows that lie so densely are taken for a part of a run that goes on.
+// So many bytes of rows that lie so densely are taken for a part of a run that goes on.
+constexpr uint64_t kRunBytesMin = 128 << 10;
 constexpr double kDense = 0.875;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
@@ -118,8 +119,7 @@ HotTier::HotTier(HotTier* from, const TableSpec& table, HotArena::Account* accou
       buckets_(std::move(from->buckets_)),
       free_(std::move(from->free_)) {
   table_.optimizer = &table.optimizer;  // of the owner from now on
-  arena_->TakeAnyway(account_, taken_);
-  arena_->Give(from->account_, std::exchange(from->taken_, 0));
+  arena_->Move(from->account_, account_, std::exchange(from->taken_, 0));
 }
 
 HotTier::~HotTier() { arena_->Give(account_, taken_); }
@@ -184,17 +184,23 @@ void HotTier::Unpay(uint32_t chunk) {
 }
 
 uint32_t HotTier::TakeUnused(const uint64_t* positions, uint32_t count, uint32_t* slots) {
-  const uint64_t kept = arena_->taken() + arena_->budget() / kUnusedLeftShare;
-  if (kept >= arena_->budget()) return 0;
-  const uint64_t affordable = (arena_->budget() - kept) / row_bytes_;
-  count = static_cast<uint32_t>(std::min<uint64_t>(count, affordable));
-  if (count == 0 || !direct()) return TakeSlots(count, slots);
+  const uint64_t left = arena_->budget() / kUnusedLeftShare;
+  if (!direct()) {
+    const uint64_t kept = arena_->taken() + left;
+    const uint64_t more = kept < arena_->budget() ? (arena_->budget() - kept) / row_bytes_ : 0;
+    return TakeSlots(static_cast<uint32_t>(std::min<uint64_t>(count, free_slots() + more)), slots);
+  }
+  if (count == 0) return 0;
   for (uint32_t k = 0; k < count; ++k) {
     slots[k] = static_cast<uint32_t>(positions[k] - table_.first_position);
   }
-  if (count > kDense * (slots[count - 1] - slots[0] + 1)) FillAhead(slots[0], slots[count - 1]);
+  const uint32_t first = slots[0], last = slots[count - 1];
+  if (count * row_bytes_ >= kRunBytesMin && count > kDense * (last - first + 1)) {
+    FillAhead(first, last);
+  }
   for (uint32_t k = 0; k < count; ++k) {
-    if (!PayForSlot(slots[k])) return k;
+    if (paid(slots[k])) continue;
+    if (arena_->taken() + left >= arena_->budget() || !PayForSlot(slots[k])) return k;
   }
   return count;
 }
