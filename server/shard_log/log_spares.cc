@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/newest_segment.h"
@@ -23,13 +23,15 @@ uint64_t BytesOf(const Spares& spares) {
 
 }  // namespace
 
-absl::Status LogSpares::DeleteLeft() {
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(dir_));
-  for (const std::string& name : names) {
-    if (!absl::EndsWith(name, kSuffix)) continue;
-    HOTBED_RETURN_IF_ERROR(files_->Delete(absl::StrCat(dir_, "/", name)));
+void LogSpares::DeleteLeft() {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(dir_);
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    absl::string_view segment = name;
+    if (!absl::ConsumeSuffix(&segment, kSuffix) || !ParseSegmentName(segment).has_value()) continue;
+    const absl::Status status = files_->Delete(absl::StrCat(dir_, "/", name));
+    if (!status.ok())
+      HOTBED_LOG(Warning) << "the log leaves a file that it needs no more: " << status;
   }
-  return absl::OkStatus();
 }
 
 bool LogSpares::Rename(const std::string& path, const std::vector<Spare>& others, Spare* kept) {
@@ -70,25 +72,23 @@ void LogSpares::KeepOrDelete(const std::vector<std::string>& paths) {
 // The file has its new header before it has its new name.
 uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& path) {
   header.reused = true;
-  while (true) {
-    Spare spare;
-    {
-      absl::MutexLock lock(&mu_);
-      if (spares_.empty()) return 0;
-      spare = std::move(spares_.back());  // the one used last: the system keeps its pages longest
-      spares_.pop_back();
-    }
-    if (files_->InMemory(spare.path)) {
-      absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->OpenAt(spare.path, 0);
-      absl::Status status = file.status();
-      if (status.ok()) status = WriteSegmentHeader(header, sync, file->get());
-      if (status.ok()) status = files_->Rename(spare.path, path);
-      if (status.ok()) return spare.bytes;
-      HOTBED_LOG(Warning) << "the log begins a new file instead of " << spare.path << ": "
-                          << status;
-    }
-    (void)files_->Delete(spare.path);
+  Spare spare;
+  {
+    absl::MutexLock lock(&mu_);
+    if (spares_.empty()) return 0;
+    spare = std::move(spares_.back());  // the one used last: the system keeps its pages longest
+    spares_.pop_back();
   }
+  if (files_->InMemory(spare.path)) {
+    absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->OpenAt(spare.path, 0);
+    absl::Status status = file.status();
+    if (status.ok()) status = WriteSegmentHeader(header, sync, file->get());
+    if (status.ok()) status = files_->Rename(spare.path, path);
+    if (status.ok()) return spare.bytes;
+    HOTBED_LOG(Warning) << "the log begins a new file instead of " << spare.path << ": " << status;
+  }
+  (void)files_->Delete(spare.path);
+  return 0;
 }
 
 void LogSpares::Delete() {

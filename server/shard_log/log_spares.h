@@ -30,12 +30,12 @@ class LogSpares {
       : dir_(std::move(dir)), bytes_min_(bytes_min), files_(files) {}
   ~LogSpares() { Delete(); }
 
-  // Deletes the spares of an earlier process.
-  absl::Status DeleteLeft();
+  // Deletes the spares of an earlier process, and warns where it cannot.
+  void DeleteLeft();
   // Keeps files of segments, oldest first, or deletes them. One call at a time.
   void KeepOrDelete(const std::vector<std::string>& paths) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the file of a segment from a spare, with that header, synced if `sync`, and returns its
-  // length; 0: there is none.
+  // length; 0: there is none, or none in memory.
   uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes all if the disk has less free than they take.

@@ -69,7 +69,6 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
-    spares_.DeleteIfShort();
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
@@ -128,9 +127,13 @@ void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
   absl::Status status = Sync();
   for (const Segment& segment : emptied) {
     if (!status.ok()) break;
-    status = files_->WriteAtomically(
-        segment.path,
-        EncodeSegmentHeader({.sequence = segment.sequence, .unsynced_from = segment.sequence + 1}));
+    absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(segment.path, files_);
+    status = header.status();
+    if (!status.ok()) break;
+    // It still says where the segment before ends.
+    header->unsynced_from = segment.sequence + 1;
+    header->reused = false;
+    status = files_->WriteAtomically(segment.path, EncodeSegmentHeader(*header));
   }
   if (!status.ok()) {
     HOTBED_LOG(Warning) << "the log keeps records that it needs no more: " << status;
@@ -143,7 +146,9 @@ ShardLog::Usage LogWriter::GetUsage() const {
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
   usage.bytes_aside = chain_.BytesAside();
-  usage.bytes_spare = bytes_spare;
+  // The rest of the newest file; those of older segments are shorter than a record.
+  usage.bytes_spare = bytes_spare + std::max(chain_.newest().reused_bytes, chain_.newest().bytes) -
+                      chain_.newest().bytes;
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());
@@ -163,7 +168,7 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
                "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
                usage.bytes_aside);
   numbers->Add("log_spare_bytes", "hotbed_server_log_spare_bytes",
-               "Disk of old log segments that become new ones, in addition to the log's.",
+               "Disk of old log segments that new ones are written over, in addition to the log's.",
                usage.bytes_spare);
   numbers->Add("log_torn_bytes", "hotbed_server_log_torn_bytes",
                "Bytes that were missing or torn at the end of the log when the server started.",
@@ -173,6 +178,14 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
   numbers->Add("log_writes", "hotbed_server_log_writes_total", "Group writes of the log.",
                usage.writes);
   numbers->Add("log_syncs", "hotbed_server_log_syncs_total", "Syncs of the log.", usage.syncs);
+}
+
+void LogWriter::GiveBackSpares(bool disk_is_full) {
+  if (disk_is_full) {
+    spares_.Delete();
+  } else {
+    spares_.DeleteIfShort();
+  }
 }
 
 absl::Status LogWriter::TryResume() {

@@ -68,7 +68,7 @@ LogWriter::~LogWriter() {
     stop_.wanted = true;
   }
   if (sync_thread_.joinable()) sync_thread_.join();
-  (void)file_.End();  // recovery would do it
+  (void)file_.End();  // so that the next start need not look at what follows
 }
 
 absl::Status LogWriter::Start() {
@@ -86,9 +86,8 @@ absl::Status LogWriter::Start() {
       last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
     }
   }
-  HOTBED_RETURN_IF_ERROR(spares_.DeleteLeft());
-  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest, /*reused_bytes=*/0)
-                                          : BeginSegment(last_sequence_ + 1));
+  spares_.DeleteLeft();
+  HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
   if (options_.marks != nullptr) HOTBED_RETURN_IF_ERROR(MarkStart(append_to_newest));
   if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
   return absl::OkStatus();
@@ -367,15 +366,14 @@ absl::Status LogWriter::Roll() {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
   }
-  absl::Status begun = file_.End();
-  if (begun.ok()) begun = BeginSegment(last_sequence_ + 1);
+  const absl::Status begun = BeginSegment(last_sequence_ + 1);
   if (begun.ok()) return begun;
   absl::MutexLock lock(&mu_);
   Stop(begun, /*poison=*/false);
   return stopped_;
 }
 
-absl::Status LogWriter::OpenSegment(const Segment& segment, uint64_t reused_bytes) {
+absl::Status LogWriter::OpenSegment(const Segment& segment) {
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
                           files_->OpenAt(segment.path, segment.bytes));
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
@@ -384,8 +382,8 @@ absl::Status LogWriter::OpenSegment(const Segment& segment, uint64_t reused_byte
   absl::MutexLock lock(&mu_);
   const uint64_t new_bytes = std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog);
   const uint64_t bytes_max =
-      std::min(options_.segment_bytes, reused_bytes > 0 ? reused_bytes : new_bytes);
-  file_ = NewestSegment(std::move(file), segment.bytes, bytes_max, reused_bytes > 0);
+      std::min(options_.segment_bytes, segment.reused_bytes > 0 ? segment.reused_bytes : new_bytes);
+  file_ = NewestSegment(std::move(file), segment.bytes, bytes_max, segment.reused_bytes > 0);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
   return absl::OkStatus();
@@ -408,15 +406,15 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.bytes = kSegmentHeaderBytes;
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
   const bool sync = options_.sync_interval_ms == 0;
-  const uint64_t reused_bytes = spares_.Reuse(header, sync, segment.path);
-  if (reused_bytes == 0) {
+  segment.reused_bytes = spares_.Reuse(header, sync, segment.path);
+  if (segment.reused_bytes == 0) {
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
     // A failed attempt may have left a file that could not be deleted.
     if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
     HOTBED_RETURN_IF_ERROR(WriteSegmentHeader(header, sync, file.get()));
   }
   if (sync) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
-  HOTBED_RETURN_IF_ERROR(OpenSegment(segment, reused_bytes));
+  HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
   end_.crc = 0;

@@ -55,6 +55,7 @@ class LogWriter final : public ShardLog {
   }
   Usage GetUsage() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveBackSpares(bool disk_is_full) override;
 
  private:
   using Batch = std::vector<LogAppend*>;
@@ -104,7 +105,7 @@ class LogWriter final : public ShardLog {
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status OpenSegment(const Segment& segment, uint64_t reused_bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
   static void Complete(LogAppend* append, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

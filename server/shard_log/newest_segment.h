@@ -28,7 +28,11 @@ class NewestSegment {
   // `reused`. `bytes_max`: no disk space is set aside beyond this size.
   NewestSegment(std::unique_ptr<WritableFile> file, uint64_t bytes, uint64_t bytes_max,
                 bool reused = false)
-      : file_(std::move(file)), bytes_(bytes), bytes_max_(bytes_max), reused_(reused) {}
+      : file_(std::move(file)),
+        bytes_(bytes),
+        bytes_max_(bytes_max),
+        reused_(reused),
+        expected_bytes_(reused ? bytes_max : 0) {}
 
   // Bytes of the records that count, and of the header.
   uint64_t bytes() const { return bytes_; }
@@ -39,7 +43,7 @@ class NewestSegment {
   void Keep(uint64_t bytes) { bytes_ += bytes; }
   // Takes everything out that does not count.
   absl::Status CutBack() { return file_->Truncate(bytes_); }
-  // No more appends follow: takes out what a reused file had before.
+  // Takes out what a reused file had before, if it is one.
   absl::Status End() { return reused_ ? CutBack() : absl::OkStatus(); }
   absl::Status Sync() { return file_->Sync(); }
   // Writes some bytes and takes them out again: OK if the disk accepts writes.

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/epoch_runs.h"
+#include "server/shard_log/segment_files.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/segment_reader.h"
 
@@ -18,12 +19,6 @@ namespace {
 using Found = SegmentReader::Found;
 
 constexpr size_t kPartsNamed = 8;  // of a damaged group; all of them are refused
-
-struct SegmentFile {
-  uint64_t sequence = 0;
-  std::string path;
-  uint64_t bytes = 0;
-};
 
 class Recovery {
  public:
@@ -41,18 +36,7 @@ class Recovery {
 
  private:
   absl::Status ListSegments() {
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(options_.dir));
-    for (const std::string& name : names) {
-      const std::optional<uint64_t> sequence = ParseSegmentName(name);
-      if (!sequence.has_value()) continue;
-      SegmentFile file;
-      file.sequence = *sequence;
-      file.path = absl::StrCat(options_.dir, "/", name);
-      HOTBED_ASSIGN_OR_RETURN(file.bytes, files_->FileSize(file.path));
-      segments_.push_back(std::move(file));
-    }
-    std::sort(segments_.begin(), segments_.end(),
-              [](const SegmentFile& a, const SegmentFile& b) { return a.sequence < b.sequence; });
+    HOTBED_ASSIGN_OR_RETURN(segments_, ListSegmentFiles(options_.dir, files_));
     if (!segments_.empty()) log_.last_sequence = segments_.back().sequence;
     return absl::OkStatus();
   }
@@ -69,8 +53,21 @@ class Recovery {
                                               MustText(), ": it is missing"));
     }
     const uint64_t oldest = options_.marks->Get(Marks::kLogOldest).a;
+    HOTBED_RETURN_IF_ERROR(DeleteBefore(oldest));
     if (oldest != 0 && oldest < segments_[0].sequence) {
       ReportHole(oldest, segments_[0].sequence - 1, oldest);
+    }
+    return absl::OkStatus();
+  }
+
+  // Segments that nobody needed any more: they were about to be deleted or written over, and may
+  // have holes between them.
+  absl::Status DeleteBefore(uint64_t oldest) {
+    if (segments_.back().sequence < oldest)
+      return absl::OkStatus();  // the marks are not this log's
+    while (segments_.front().sequence < oldest) {
+      HOTBED_RETURN_IF_ERROR(files_->Delete(segments_.front().path));
+      segments_.erase(segments_.begin());
     }
     return absl::OkStatus();
   }
@@ -248,7 +245,6 @@ class Recovery {
     SegmentReader reader(files_, file.path, file.bytes);
     const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
     if (header.ok()) segment.version = header->version;
-    const bool reused = header.ok() && header->reused;
     if (!header.ok() || header->sequence != file.sequence) {
       if (header.ok() || absl::IsDataLoss(header.status())) {
         return BadSegmentHeader(
@@ -270,12 +266,9 @@ class Recovery {
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
       }
-      HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, reused, found, reader));
+      HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, found, reader));
       if (torn) {
-        // Bytes of an older segment are no loss.
-        const bool whole = reused && (found == Found::kBadHeader || found == Found::kZeros ||
-                                      file.bytes - reader.offset() < kRecordHeaderBytes);
-        HOTBED_RETURN_IF_ERROR(Cut(file, reader.offset(), whole ? "" : Describe(found, reader)));
+        HOTBED_RETURN_IF_ERROR(Cut(file, found, reader));
         segment.bytes = reader.offset();
         log_.chain.Push(std::move(segment));
         return Ends::kInside;
@@ -341,13 +334,16 @@ class Recovery {
   }
 
   // Whether the bytes at the reader's offset are the torn end of the log.
-  absl::StatusOr<bool> IsTorn(const SegmentFile& file, bool reused, Found found,
-                              SegmentReader& reader) {
+  absl::StatusOr<bool> IsTorn(const SegmentFile& file, Found found, SegmentReader& reader) {
     if (IsLoose(file.sequence, reader.offset())) return true;
     if (file.sequence != log_.last_sequence) return false;
     if (MustBeThere(file.sequence, reader.offset())) return false;
-    // Nothing was acknowledged beyond the mark, and one write at a time was on its way.
-    if (reused && options_.marks != nullptr && !options_.rebooted) return true;
+    // Nothing was acknowledged beyond the mark, and one write at a time was on its way. A record
+    // behind it says that the mark is older than the log.
+    if (file.may_have_old_bytes && options_.marks != nullptr && !options_.rebooted) {
+      HOTBED_ASSIGN_OR_RETURN(const uint64_t end, reader.EndBehindDamage());
+      return end == 0;
+    }
     if (found == Found::kCutShort || found == Found::kZeros) return true;
     if (found != Found::kBadHeader || reader.offset() + reader.raw_length() <= file.bytes)
       return false;
@@ -422,22 +418,40 @@ class Recovery {
     if (log_.torn_message.empty()) log_.torn_message = std::move(message);
   }
 
-  // `why` is empty: nothing is lost.
-  absl::Status Cut(const SegmentFile& file, uint64_t offset, const std::string& why) {
+  absl::Status Cut(const SegmentFile& file, Found found, SegmentReader& reader) {
+    const uint64_t offset = reader.offset();
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t lost, LostBehind(file, found, reader));
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, files_->OpenAppend(file.path));
     HOTBED_RETURN_IF_ERROR(out->Truncate(offset));
     HOTBED_RETURN_IF_ERROR(out->Sync());
-    if (!why.empty())
-      ReportTorn(file.bytes - offset,
-                 absl::StrCat("cut the torn end of log segment ", file.path, ": ",
-                              file.bytes - offset, " bytes from offset ", offset, ", ", why));
+    if (lost > 0)
+      ReportTorn(lost, absl::StrCat("cut the torn end of log segment ", file.path, ": ", lost,
+                                    " bytes from offset ", offset, ", ", Describe(found, reader)));
     return out->Close();
   }
 
+  // Bytes of this segment behind the end of its whole records. Those of an older one are no loss.
+  absl::StatusOr<uint64_t> LostBehind(const SegmentFile& file, Found found, SegmentReader& reader) {
+    const uint64_t offset = reader.offset();
+    if (!file.may_have_old_bytes) return file.bytes - offset;
+    HOTBED_ASSIGN_OR_RETURN(uint64_t end, reader.EndBehindDamage());
+    if (found == Found::kBadPayload) end = std::max(end, reader.next_offset());
+    const bool has_header = file.bytes - offset >= kRecordHeaderBytes;
+    if (found == Found::kCutShort && has_header) end = file.bytes;
+    if (end == 0) return 0;  // CheckEnd() asks the marks
+    if (written_.a == file.sequence) end = std::max(end, written_.b);
+    return end - offset;
+  }
+
   absl::Status Drop(const SegmentFile& file, const std::string& why) {
+    uint64_t bytes = file.bytes;
+    if (file.may_have_old_bytes) {
+      SegmentReader reader(files_, file.path, file.bytes);
+      HOTBED_ASSIGN_OR_RETURN(bytes, reader.EndBehind(kSegmentHeaderBytes));
+    }
     HOTBED_RETURN_IF_ERROR(files_->Delete(file.path));
-    ReportTorn(file.bytes, absl::StrCat("removed log segment ", file.path, " of ", file.bytes,
-                                        " bytes: ", why));
+    ReportTorn(bytes, absl::StrCat("removed log segment ", file.path, " with ", bytes,
+                                   " bytes of records: ", why));
     return absl::OkStatus();
   }
 
@@ -487,9 +501,12 @@ absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
                          const ShardLog::Visitor& visitor) {
   for (const Segment& segment : chain.segments()) {
     SegmentReader reader(files, segment.path, segment.bytes);
-    if (const absl::Status header = reader.ReadHeader().status(); !header.ok()) {
+    const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
+    if (!header.ok() || header->sequence != segment.sequence) {
       if (segment.damaged) continue;
-      return header;
+      return header.ok() ? absl::DataLossError(absl::StrCat(
+                               segment.path, " says that it is segment ", header->sequence))
+                         : header.status();
     }
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());

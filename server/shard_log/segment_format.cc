@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/files/byte_order.h"
 #include "common/files/crc32c.h"
+#include "common/status_macros.h"
 #include "server/shard_log/other_version.h"
 
 namespace hotbed {
@@ -139,6 +141,18 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
                        .previous_bytes = LoadLittle<uint64_t>(p + 32),
                        .previous_crc = LoadLittle<uint32_t>(p + 40),
                        .reused = (LoadLittle<uint32_t>(p + 44) & kSegmentReused) != 0};
+}
+
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(const std::string& path, FileSystem* files) {
+  char bytes[kSegmentHeaderBytes];
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t got, files->ReadAt(path, 0, kSegmentHeaderBytes, bytes));
+  if (got < kSegmentHeaderBytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", got, " bytes, fewer than the ",
+                                            kSegmentHeaderBytes, " of its header"));
+  }
+  absl::StatusOr<SegmentHeader> header = DecodeSegmentHeader(absl::string_view(bytes, got));
+  if (header.ok()) return header;
+  return absl::Status(header.status().code(), absl::StrCat(path, ": ", header.status().message()));
 }
 
 uint32_t RecordHeaderCrc(const char* header) {

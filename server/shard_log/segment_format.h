@@ -29,7 +29,8 @@
 //      is set, then zeros
 //
 // A reused segment is a file that was an older segment: behind its last record follow bytes of that
-// one. The number of the segment, which the checksums of its records cover, tells them apart. It is
+// one. The header of the next segment says where its records end (segment_files.h), and the number
+// of the segment, which the checksums of its records cover, tells the bytes apart. The number is
 // left out for records in memory and on the wire (0).
 //
 // The header has a checksum of its own, so that a damaged payload can be reported with its shard
@@ -43,6 +44,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/files/file_system.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
@@ -73,7 +75,7 @@ struct SegmentHeader {
   // checksum of its last record's header, 0: not known.
   uint64_t previous_bytes = 0;
   uint32_t previous_crc = 0;
-  bool reused = false;  // bytes of an older segment follow the last record
+  bool reused = false;  // bytes of an older segment may follow the last record
 
   // The number that the checksums of its records cover.
   uint64_t number() const { return version <= kSegmentWithoutNumbers ? 0 : sequence; }
@@ -85,6 +87,8 @@ std::string EncodeSegmentHeader(const SegmentHeader& header);
 // `bytes` are the first 64 of the file. DataLoss: not a header; FailedPrecondition: another
 // version, both named.
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes);
+// Reads that of the segment file `path`, which errors name.
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(const std::string& path, FileSystem* files);
 
 // "000000000042.log", and back; nullopt for any other name.
 std::string SegmentName(uint64_t sequence);

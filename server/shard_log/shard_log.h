@@ -196,7 +196,7 @@ class ShardLog {
   struct Usage {
     uint64_t bytes = 0;
     uint64_t bytes_aside = 0;  // part of `bytes`: segments that only shards set aside need
-    uint64_t bytes_spare = 0;  // besides: files that become segments
+    uint64_t bytes_spare = 0;  // besides: of old segments, which new ones are written over
     uint64_t segments = 0;
     uint64_t appends = 0;
     uint64_t writes = 0;
@@ -216,6 +216,9 @@ class ShardLog {
   // Tries the disk again after an append failed. OK: appends are accepted again.
   // FailedPrecondition: poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;
+  // Deletes the files that it keeps to write over, if the disk has less free than they take or
+  // `disk_is_full`: others cannot write to it. Called from time to time.
+  virtual void GiveBackSpares(bool /*disk_is_full*/) {}
 };
 
 }  // namespace hotbed

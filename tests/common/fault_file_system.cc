@@ -131,6 +131,10 @@ void FaultFileSystem::LoseOverwritten(Content* content) {
     const uint64_t end = std::min(std::min(before.size(), bytes.size()), at + kBlock);
     bytes.replace(at, end - at, before, at, end - at);
   }
+  if (before.size() > bytes.size() && random_.OneIn(2)) {  // undoes a truncation
+    bytes.append(before, bytes.size());
+    content->synced = bytes.size();
+  }
 }
 
 void FaultFileSystem::UndoRenames() {
@@ -250,9 +254,9 @@ absl::Status FaultFileSystem::Truncate(uint64_t generation, const std::string& p
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
   const uint64_t before = content->bytes.size();
   if (size < before && free_bytes_ != UINT64_MAX) free_bytes_ += before - size;
+  if (size < content->synced && !content->before.has_value())
+    content->before = content->bytes.substr(0, content->synced);
   content->bytes.resize(size);
-  if (content->before.has_value())
-    content->before->resize(std::min<uint64_t>(content->before->size(), size));
   content->synced = std::min(content->synced, size);
   if (content->synced == size) content->dropped = false;
   return absl::OkStatus();

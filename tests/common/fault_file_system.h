@@ -4,9 +4,9 @@
 //
 // Crash() keeps of each file the bytes that its last successful Sync covered, and a random part of
 // the bytes appended since, cut at any byte and possibly garbled, as a disk may leave them. Where
-// bytes were written over others since, some blocks are the older ones. Creations and deletions
-// always survive, but a file that was never synced may be empty. The last renames may be undone,
-// back to the last SyncDir.
+// bytes were written over others since, some blocks are the older ones, and a truncation since may
+// be undone. Creations and deletions always survive, but a file that was never synced may be empty.
+// The last renames may be undone, back to the last SyncDir.
 // A shared file keeps the bytes of its last Sync or those of the moment. WriteAtomically is atomic
 // and durable, or fails and leaves the old content. Files and locks opened before a crash fail with
 // Aborted afterwards.
@@ -49,6 +49,10 @@ class FaultFileSystem : public FileSystem {
   void FailSyncs(int count, int after = 0);
   // The next `count` appends fail with Internal after a random prefix.
   void FailAppends(int count);
+  void SetInMemory(bool in_memory) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    in_memory_ = in_memory;
+  }
   // Flips one bit of an existing file, also of synced content.
   void FlipBit(const std::string& path, uint64_t byte, int bit);
 
@@ -65,7 +69,10 @@ class FaultFileSystem : public FileSystem {
   absl::Status WriteAtomically(const std::string& path, absl::string_view content) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& dir) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
-  bool InMemory(const std::string& /*path*/) override { return true; }
+  bool InMemory(const std::string& /*path*/) override ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return in_memory_;
+  }
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override;
   absl::Status Delete(const std::string& path) override;
   absl::Status MakeDir(const std::string& path) override;
@@ -84,7 +91,7 @@ class FaultFileSystem : public FileSystem {
     // from there on.
     uint64_t synced = 0;
     bool dropped = false;
-    std::optional<std::string> before;  // of a file that was written over: as of the last Sync
+    std::optional<std::string> before;  // of one written over or truncated: as of the last Sync
     std::optional<std::string> shared;  // of OpenShared: as of the last Sync
   };
 
@@ -112,6 +119,7 @@ class FaultFileSystem : public FileSystem {
   std::set<std::string> locks_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // grows with each crash; old handles are dead
   uint64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  bool in_memory_ ABSL_GUARDED_BY(mutex_) = true;
   int failing_syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   int syncs_before_failing_ ABSL_GUARDED_BY(mutex_) = 0;
   int failing_appends_ ABSL_GUARDED_BY(mutex_) = 0;

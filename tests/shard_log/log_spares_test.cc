@@ -63,6 +63,18 @@ class SparesTest : public LogTest {
     return std::count_if(names.begin(), names.end(),
                          [](const std::string& name) { return absl::EndsWith(name, ".spare"); });
   }
+  // As before the first start.
+  void Reset() {
+    ASSERT_TRUE(files_.MakeDir(kLogDir).ok());
+    const std::vector<std::string> names = *files_.List(kLogDir);
+    for (const std::string& name : names) {
+      ASSERT_TRUE(files_.Delete(absl::StrCat(kLogDir, "/", name)).ok());
+    }
+    ASSERT_TRUE(files_.Delete("/MARKS").ok());
+    marks_ = *Marks::Open("/MARKS", &files_, /*make=*/true);
+    options_.marks = marks_.get();
+    options_.rebooted = false;
+  }
   // kill -9 and the next start; the records that it finds.
   std::vector<std::string> Restart(std::unique_ptr<ShardLog>* log) {
     files_.Kill();
@@ -80,7 +92,8 @@ TEST_F(SparesTest, ALogGoesOnInTheFilesOfItsOldSegments) {
   auto log = Open();
   Lsn lsn = Fill(log.get());
   EXPECT_EQ(Spares(), 1u);
-  EXPECT_EQ(log->GetUsage().bytes_spare, kSegmentBytes);
+  EXPECT_EQ(log->GetUsage().bytes_spare, kSegmentBytes + 2 * kRecord)
+      << "the spare, and the rest of the newest segment's file";
   const std::vector<std::string> found = Restart(&log);
   EXPECT_THAT(log->damage(), IsEmpty());
   EXPECT_EQ(log->GetUsage().torn_message, "");
@@ -101,6 +114,158 @@ TEST_F(SparesTest, WithoutMarksSegmentsAreDeleted) {
   for (Lsn lsn = 1; lsn <= 30; ++lsn) Append(log.get(), lsn);
   EXPECT_EQ(Spares(), 0u);
   EXPECT_FALSE(Reused());
+}
+
+// A reused segment that has room left when the next one begins: its file ends with bytes of an
+// older segment.
+TEST_F(SparesTest, ASegmentEndsWhereTheNextOneSays) {
+  for (const bool power_loss : {false, true}) {
+    SCOPED_TRACE(power_loss);
+    Reset();
+    auto log = Open();
+    Lsn lsn = Fill(log.get());
+    const std::string ended = Newest();
+    ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 30, 8).ok());
+    ASSERT_NE(Newest(), ended);
+    ASSERT_EQ(files_.ReadAll(ended)->size(), kSegmentBytes) << "nothing is cut on the way";
+    options_.rebooted = power_loss;
+    const bool synced = log->Sync().ok() && marks_->Sync().ok();
+    ASSERT_TRUE(synced);
+    std::vector<std::string> found = Restart(&log);
+    EXPECT_THAT(log->damage(), IsEmpty());
+    EXPECT_EQ(log->GetUsage().torn_message, "");
+    EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+    ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 30, 8).ok());
+  }
+}
+
+// Behind the records of a segment that a refused shard needs, others are emptied.
+TEST_F(SparesTest, AnEmptiedSegmentStillSaysWhereTheOneBeforeEnds) {
+  auto log = Open();
+  Lsn lsn = Fill(log.get());
+  ASSERT_TRUE(AppendCommit(log.get(), kShardB, 1, 8, 8).ok());
+  const std::string ended = Newest();
+  log->SetAside(kShardB, true);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 30, 8).ok());
+  ASSERT_EQ(files_.ReadAll(ended)->size(), kSegmentBytes);
+  log->SetLeastNeeded(kShardA, lsn);
+  const uint64_t sequence = *ParseSegmentName(ended.substr(ended.rfind('/') + 1));
+  ASSERT_FALSE(files_.Exists(SegmentPath(sequence - 1)));
+  ASSERT_EQ(Contents(sequence + 1).size(), kSegmentHeaderBytes);
+  const std::vector<std::string> found = Restart(&log);
+  EXPECT_THAT(log->damage(), IsEmpty());
+  EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+}
+
+TEST_F(SparesTest, AHeaderOfAnOlderSegmentHasNoRecordsOfNow) {
+  auto log = Open();
+  Lsn lsn = Fill(log.get());
+  // The rename of the spare was durable and its new header was not: the newest file is an older
+  // segment as a whole.
+  const std::vector<std::string> names = *files_.List(kLogDir);
+  const std::string older = *files_.ReadAll(absl::StrCat(kLogDir, "/", names.front()));
+  const std::string newest = Newest();
+  marks_->Set(Marks::kLogSynced, {});
+  ASSERT_TRUE(files_.WriteAtomically(newest, older).ok());
+  options_.rebooted = true;
+  const std::vector<std::string> found = Restart(&log);
+  EXPECT_THAT(log->damage(), IsEmpty());
+  EXPECT_EQ(found.back(), NameOf(kShardA, lsn - 2));
+  EXPECT_THAT(log->GetUsage().torn_message, HasSubstr("with 0 bytes of records"));
+}
+
+// Writes of a power loss that reached the disk in another order: of two records, the later one.
+TEST_F(SparesTest, ARecordBehindOldBytesIsALossAfterAPowerLossAndElseDamage) {
+  for (const bool power_loss : {false, true}) {
+    SCOPED_TRACE(power_loss);
+    Reset();
+    auto log = Open();
+    const Lsn lsn = Fill(log.get());
+    const std::string path = Newest();
+    const std::string before = *files_.ReadAll(path);
+    const std::string marks = *files_.ReadAll("/MARKS");
+    Append(log.get(), lsn + 1);
+    Append(log.get(), lsn + 2);
+    const std::string after = *files_.ReadAll(path);
+    const uint64_t lost = 64 + 2 * kRecord;
+    ASSERT_TRUE(files_.WriteAtomically("/MARKS", marks).ok());
+    ASSERT_TRUE(
+        files_
+            .WriteAtomically(path, absl::StrCat(after.substr(0, lost), before.substr(lost, kRecord),
+                                                after.substr(lost + kRecord)))
+            .ok());
+    options_.rebooted = power_loss;
+    const std::vector<std::string> found = Restart(&log);
+    if (power_loss) {
+      EXPECT_THAT(log->damage(), IsEmpty());
+      EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+      EXPECT_EQ(log->GetUsage().torn_bytes, 2 * kRecord);
+    } else {
+      ASSERT_EQ(log->damage().size(), 1u);
+      EXPECT_THAT(log->damage()[0].message, HasSubstr(absl::StrCat("damaged at offset ", lost)));
+    }
+  }
+}
+
+// As in a copy of the folder that was made while the segment was renamed: nobody needs it.
+TEST_F(SparesTest, SegmentsBelowTheOldestMarkedAreDeletedUnread) {
+  auto log = Open();
+  const Lsn lsn = Fill(log.get());
+  const std::string left = SegmentPath(2);
+  ASSERT_FALSE(files_.Exists(left));
+  ASSERT_TRUE(files_.WriteAtomically(left, "bytes of any kind").ok());
+  const std::vector<std::string> found = Restart(&log);
+  EXPECT_THAT(log->damage(), IsEmpty());
+  EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+  EXPECT_FALSE(files_.Exists(left));
+}
+
+TEST_F(SparesTest, AStartDeletesSparesAndNothingElse) {
+  ASSERT_TRUE(files_.MakeDir(kLogDir).ok());
+  const std::string spare = absl::StrCat(SegmentPath(7), ".spare");
+  const std::string foreign = absl::StrCat(kLogDir, "/a.spare");
+  const std::string folder = absl::StrCat(SegmentPath(8), ".spare");
+  ASSERT_TRUE(files_.WriteAtomically(spare, "x").ok());
+  ASSERT_TRUE(files_.WriteAtomically(foreign, "x").ok());
+  ASSERT_TRUE(files_.MakeDir(folder).ok());
+  ASSERT_TRUE(files_.WriteAtomically(folder + "/file", "x").ok());
+  auto log = Open();
+  ASSERT_NE(log, nullptr);
+  EXPECT_FALSE(files_.Exists(spare));
+  EXPECT_TRUE(files_.Exists(foreign));
+  EXPECT_TRUE(files_.Exists(folder));
+}
+
+TEST_F(SparesTest, ASpareThatIsNotInMemoryIsNotWrittenOver) {
+  auto log = Open();
+  Lsn lsn = 0;
+  while (lsn < 40) ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 8, 8).ok());
+  log->SetLeastNeeded(kShardA, lsn);
+  const size_t spares = Spares();
+  ASSERT_GT(spares, 3u);
+  files_.SetInMemory(false);
+  const std::string newest = Newest();
+  while (Newest() == newest) Append(log.get(), ++lsn);
+  EXPECT_FALSE(Reused());
+  EXPECT_EQ(Spares(), spares - 1) << "an append waits for the deletion of one file at most";
+}
+
+TEST_F(SparesTest, SparesAreGivenBackWhereTheDiskIsShortOrAnotherPartCannotWrite) {
+  for (const int64_t interval : {-1, 0}) {
+    options_.sync_interval_ms = interval;
+    Reset();
+    auto log = Open();
+    Lsn lsn = Fill(log.get());
+    log->GiveBackSpares(/*disk_is_full=*/false);
+    EXPECT_EQ(Spares(), 1u);
+    files_.SetFreeBytes(kSegmentBytes - 1);
+    log->GiveBackSpares(/*disk_is_full=*/false);
+    EXPECT_EQ(Spares(), 0u);
+    files_.SetFreeBytes(UINT64_MAX);
+    while (Spares() == 0) Append(log.get(), ++lsn);
+    log->GiveBackSpares(/*disk_is_full=*/true);
+    EXPECT_EQ(Spares(), 0u);
+  }
 }
 
 TEST_F(SparesTest, ADiskThatIsShortOfSpaceGetsSparesBack) {
@@ -145,14 +310,7 @@ TEST_F(SparesTest, AWriteCutAtAnyByteEndsTheLogBeforeIt) {
 TEST_F(SparesTest, DamageBeforeTheMarkIsDamage) {
   for (const uint64_t byte : std::vector<uint64_t>{84, 264, 84 + kRecord, 364 + kRecord}) {
     SCOPED_TRACE(byte);
-    ASSERT_TRUE(files_.MakeDir(kLogDir).ok());
-    const std::vector<std::string> names = *files_.List(kLogDir);
-    for (const std::string& name : names) {
-      ASSERT_TRUE(files_.Delete(absl::StrCat(kLogDir, "/", name)).ok());
-    }
-    ASSERT_TRUE(files_.Delete("/MARKS").ok());
-    marks_ = *Marks::Open("/MARKS", &files_, /*make=*/true);
-    options_.marks = marks_.get();
+    Reset();
     auto log = Open();
     Fill(log.get());
     files_.FlipBit(Newest(), byte, 3);
