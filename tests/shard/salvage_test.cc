@@ -42,6 +42,7 @@ class SalvageTest : public ::testing::Test {
       EXPECT_TRUE(AppendCommit(log.get(), kShardA, lsn, 8, 8).ok());
       if (lsn > 10) log->SetLeastNeeded(kShardA, lsn - 9);
     }
+    log->SetLeastNeeded(kShardA, 26);
     // Too long for the rest of its file.
     EXPECT_TRUE(AppendCommit(log.get(), kShardA, 35, 20, 8).ok());
     EXPECT_TRUE(AppendCommit(log.get(), kShardA, 36, 8, 8).ok());
