@@ -61,10 +61,9 @@ class Recovery {
   }
 
   // Segments that nobody needed any more: they were about to be deleted or written over, and may
-  // have holes between them.
+  // have holes between them. If there are no others, the marks are not this log's.
   absl::Status DeleteBefore(uint64_t oldest) {
-    if (segments_.back().sequence < oldest)
-      return absl::OkStatus();  // the marks are not this log's
+    if (segments_.back().sequence < oldest) return absl::OkStatus();
     while (segments_.front().sequence < oldest) {
       HOTBED_RETURN_IF_ERROR(files_->Delete(segments_.front().path));
       segments_.erase(segments_.begin());
