@@ -10,6 +10,7 @@
 // with PlainRead of as many bytes, in turns.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct Flags {
 };
 
 constexpr double kBar = 0.8;
+constexpr uint64_t kUncachedBytes = 512 << 20;
 
 float AnyValue(Random* random) { return static_cast<float>(random->Uniform(2001)) / 1000 - 1; }
 
@@ -138,7 +140,9 @@ void MeasureCall(const Flags& flags, bench::RatioTable* table) {
   table->Measure(row, ours, Reads(memory.data(), bytes, flags.rows));
 }
 
-// A search of a served copy, whose rows lie in the order of a hash.
+// Searches of served copies, whose rows lie in the order in which they came. There are as many
+// copies, and as many other bytes to be read, as do not fit into a cache, and each turn has the
+// next one.
 void MeasureServed(const Flags& flags, RowFormatKind kind, const char* name,
                    bench::RatioTable* table) {
   bench::RatioRow row;
@@ -146,26 +150,35 @@ void MeasureServed(const Flags& flags, RowFormatKind kind, const char* name,
   if (!absl::StrContains(row.name, flags.only)) return;
   Random random(3);
   ServedMemory budget(64ull << 30);
-  ServedRows rows(RowCoder(kind, flags.dim), &budget);
-  for (uint32_t id = 0; id < flags.rows; ++id) {
-    bool finite = false;
-    HOTBED_CHECK(rows.Put(id, AnyVector(flags.dim, &random).data(), &finite).ok());
+  const RowCoder coder(kind, flags.dim);
+  const uint64_t bytes = uint64_t{flags.rows} * coder.row_bytes();
+  const uint64_t count = (kUncachedBytes + bytes - 1) / bytes;
+  std::deque<ServedRows> copies;
+  std::deque<HugeBuffer> memory;
+  for (uint64_t c = 0; c < count; ++c) {
+    copies.emplace_back(coder, &budget);
+    for (uint32_t id = 0; id < flags.rows; ++id) {
+      bool finite = false;
+      HOTBED_CHECK(c > 0 ? copies[c].PutRow(id, copies[0].Get(id)).ok()
+                         : copies[c].Put(id, AnyVector(flags.dim, &random).data(), &finite).ok());
+    }
+    memory.push_back(HugeBuffer::Allocate(bytes).value());
+    for (uint64_t i = 0; i < bytes; i += 8) memory[c].data()[i] = static_cast<uint8_t>(i);
   }
   const std::vector<float> vector = AnyVector(flags.dim, &random);
+  uint64_t searches = 0, reads = 0;
   const auto ours = [&] {
-    const RowsView view(rows);
+    const RowsView view(copies[searches++ % count]);
     RowSearch search(view, {.k = flags.k, .vectors = vector});
     HOTBED_CHECK(search.Run([] { return absl::OkStatus(); }).ok());
     HOTBED_CHECK(search.Take()[0].size() == std::min(flags.k, flags.rows));
     return static_cast<double>(flags.rows);
   };
-  const uint64_t bytes = uint64_t{flags.rows} * rows.coder().row_bytes();
-  const auto memory = HugeBuffer::Allocate(bytes).value();
-  for (uint64_t i = 0; i < bytes; i += 8) memory.data()[i] = static_cast<uint8_t>(i);
+  const auto roof = [&] { return Reads(memory[reads++ % count].data(), bytes, flags.rows)(); };
   row.roof = "read of the bytes";
   row.unit = "rows";
   row.bar = kBar;
-  table->Measure(row, ours, Reads(memory.data(), bytes, flags.rows));
+  table->Measure(row, ours, roof);
 }
 
 int Main(int argc, char** argv) {
@@ -188,6 +201,7 @@ int Main(int argc, char** argv) {
   MeasureRows(flags, WeightType::kFp32, RowMetric::kL2, &table);
   MeasureCall(flags, &table);
   MeasureServed(flags, RowFormatKind::kFp32, "fp32", &table);
+  MeasureServed(flags, RowFormatKind::kFp16, "fp16", &table);
   MeasureServed(flags, RowFormatKind::kTbeInt8, "int8", &table);
   MeasureServed(flags, RowFormatKind::kTbeInt4, "int4", &table);
   table.Print(flags.output);

@@ -67,6 +67,8 @@ class KvFile {
   // Keys must ascend (else InvalidArgument). An error is final. The store reports an error of the
   // disk as one of its own files: Usage::background_error, until TryResume.
   virtual absl::Status Add(absl::string_view key, absl::string_view value) = 0;
+  // An entry that deletes the key from the store.
+  virtual absl::Status Delete(absl::string_view key) = 0;
   virtual uint64_t bytes() const = 0;
   // Called once, with at least one entry. The entries are durable on return, and newer than
   // anything written to the store before.

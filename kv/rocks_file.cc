@@ -66,9 +66,15 @@ absl::Status RocksFile::Told(const rocksdb::Status& status, absl::string_view wh
 }
 
 absl::Status RocksFile::Add(absl::string_view key, absl::string_view value) {
-  bytes_ += key.size() + value.size();
-  rocksdb::Status status = bytes_ > bytes_left_ ? rocksdb::Status::SpaceLimit()
-                                                : writer_.Put(ToSlice(key), ToSlice(value));
+  const rocksdb::Status status = HasRoom(key.size() + value.size())
+                                     ? writer_.Put(ToSlice(key), ToSlice(value))
+                                     : rocksdb::Status::SpaceLimit();
+  return status.ok() ? absl::OkStatus() : Told(status, "writing ");
+}
+
+absl::Status RocksFile::Delete(absl::string_view key) {
+  const rocksdb::Status status =
+      HasRoom(key.size()) ? writer_.Delete(ToSlice(key)) : rocksdb::Status::SpaceLimit();
   return status.ok() ? absl::OkStatus() : Told(status, "writing ");
 }
 

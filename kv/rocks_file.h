@@ -38,6 +38,7 @@ class RocksFile : public KvFile {
 
   ~RocksFile() override;
   absl::Status Add(absl::string_view key, absl::string_view value) override;
+  absl::Status Delete(absl::string_view key) override;
   uint64_t bytes() const override { return bytes_; }
   absl::Status Ingest() override;
 
@@ -45,6 +46,8 @@ class RocksFile : public KvFile {
   RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, uint64_t bytes_left,
             RocksErrors* errors, std::function<absl::Status()> flush,
             std::function<void()> taken_over);
+  // Counts an entry; false: the file would be too large.
+  bool HasRoom(size_t bytes) { return (bytes_ += bytes) <= bytes_left_; }
   rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 

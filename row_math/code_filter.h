@@ -1,19 +1,19 @@
-// A first look at rows of codes for the largest products with a vector, in integers: which rows may
-// have a product that is not below a floor. Rows that cannot are passed over; the others get their
-// exact score (row_math/nearness.h), so that nothing that is found depends on the look.
+// A first look at rows of codes for the largest products with a vector, in integers
+// (row_math/first_look.h).
 //
 // A row's elements are w[j] = scale * c[j] + bias, rounded, with codes c[j] of 0 to C. The vector
 // is written as q[j] = step * p[j] + e[j] with whole numbers p[j] of -127 to 127. Then
 //   sum of w[j] * q[j]  =  scale * step * sum of c[j] * p[j]  +  bias * sum of q[j]  +  r
 //   |r|  <=  C |scale| * sum of |e[j]|  +  roundings  <=  (C |scale| + |bias|) * error
-// The roundings of elements (2^-24 of each) and of sums in fp64 are below 2^-20 of
-// (C |scale| + |bias|) * sum of |q[j]|, which `error` has beside the sum of |e[j]|.
+// The roundings of elements (2^-24 of each) and of some ten steps in fp32 are below 2^-19 of
+// (C |scale| + |bias|) * sum of |q[j]|; `error` has twice as much beside the sum of |e[j]|.
 #ifndef HOTBED_ROW_MATH_CODE_FILTER_H_
 #define HOTBED_ROW_MATH_CODE_FILTER_H_
 
 #include <cstdint>
 
 #include "row_math/code_lanes.h"
+#include "row_math/first_look.h"
 #include "row_math/rank_batch.h"
 #include "row_math/rank_rows.h"
 
@@ -30,7 +30,7 @@ constexpr uint64_t CodeQueryBytes(uint32_t bits, uint32_t dim) {
 }
 
 // Writes a finite vector of `dim` elements as a CodeQuery whose codes lie in `codes`, which has
-// CodeQueryBytes(bits, dim) zeros.
+// CodeQueryBytes(bits, dim) zeros. Vectors of very large elements have no codes.
 HOTBED_ROW_FN CodeQuery MakeCodeQuery(uint32_t bits, const double* vector, uint32_t dim,
                                       int8_t* codes) {
   const uint32_t per_byte = 8 / bits;
@@ -50,106 +50,133 @@ HOTBED_ROW_FN CodeQuery MakeCodeQuery(uint32_t bits, const double* vector, uint3
           byte % kCodeBlock] = static_cast<int8_t>(code);
     sum_of_errors += __builtin_fabs(vector[j] - query.step * code);
   }
-  query.error = sum_of_errors + sum_of_sizes / (1 << 20);
+  query.error = sum_of_errors + sum_of_sizes / (1 << 18);
+  // Nothing overflows in fp32 then.
+  if (!(sum_of_sizes < 1e30)) query.codes = nullptr;
   return query;
 }
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__) && !defined(__CUDACC__)
-constexpr uint32_t kFilterRows = 16;
-
-// The sums of the elements of 16 vectors, which `vector(i)` computes. They are joined as soon as
-// possible, so that all of it stays in registers.
-template <uint32_t kFirst, typename Vector>
-HOTBED_ROW_FN __m512i SumsOfFour(Vector vector) {
-  const auto pair = [](__m512i a, __m512i b) HOTBED_ALWAYS_INLINE {
-    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+// The scales and biases of eight rows.
+template <uint32_t kFirst>
+HOTBED_ROW_FN __m256i ParametersOfEight(const uint8_t* const (&rows)[kFilterRows]) {
+  const auto of = [&](uint32_t r) HOTBED_ALWAYS_INLINE {
+    return _mm256_broadcastd_epi32(_mm_loadu_si32(rows[kFirst + r]));
   };
-  const __m512i a = pair(vector(kFirst), vector(kFirst + 1));
-  const __m512i b = pair(vector(kFirst + 2), vector(kFirst + 3));
-  return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-}
-template <typename Vector>
-HOTBED_ROW_FN __m512i SumsOf(Vector vector) {
-  const auto join = [](__m512i a, __m512i b) HOTBED_ALWAYS_INLINE {
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-  };
-  const __m512i a = join(SumsOfFour<0>(vector), SumsOfFour<4>(vector));
-  return join(a, join(SumsOfFour<8>(vector), SumsOfFour<12>(vector)));
+  const __m256i a = _mm256_blend_epi32(of(0), of(1), 0x02);
+  const __m256i b = _mm256_blend_epi32(of(2), of(3), 0x08);
+  const __m256i c = _mm256_blend_epi32(of(4), of(5), 0x20);
+  const __m256i d = _mm256_blend_epi32(of(6), of(7), 0x80);
+  return _mm256_blend_epi32(_mm256_blend_epi32(a, b, 0x0c), _mm256_blend_epi32(c, d, 0xc0), 0xf0);
 }
 
-// The products of a block of a row's codes with a vector's, in 16 sums.
+// A vector's codes, for rows of so few bytes that the codes of all places of a byte lie side by
+// side in one vector.
 template <uint32_t kBits>
-HOTBED_ROW_FN __m512i AddProducts(__m512i sums, __m512i codes, const int8_t* query) {
-  if (kBits == 8) return _mm512_dpbusd_epi32(sums, codes, _mm512_loadu_si512(query));
-  const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
-  for (uint32_t place = 0; place < 8 / kBits; ++place) {
-    const __m512i c = _mm512_and_si512(_mm512_srli_epi16(codes, place * kBits), low);
-    sums = _mm512_dpbusd_epi32(sums, c, _mm512_loadu_si512(query + place * kCodeBlock));
+struct NarrowCodes {
+  static constexpr uint32_t kBytesMax = kCodeBlock * kBits / 8;
+
+  HOTBED_ROW_FN NarrowCodes(uint32_t bytes, const int8_t* query) : mask(MaskOf(bytes)) {
+    alignas(64) int8_t side[kCodeBlock];
+    alignas(64) int16_t shift[kCodeBlock / 2];
+    for (uint32_t b = 0; b < kCodeBlock; ++b) {
+      side[b] = query[b / kBytesMax * kCodeBlock + b % kBytesMax];
+      shift[b / 2] = static_cast<int16_t>(b / kBytesMax * kBits);
+    }
+    codes = _mm512_load_si512(side);
+    shifts = _mm512_load_si512(shift);
   }
-  return sums;
-}
+  HOTBED_ROW_FN static __mmask64 MaskOf(uint32_t bytes) {
+    return ~__mmask64{0} >> (kCodeBlock - bytes);
+  }
+  // The products with a row's codes, in 16 sums.
+  HOTBED_ROW_FN __m512i Products(const uint8_t* row) const {
+    const __m512i bytes =
+        kBits == 4
+            ? _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(mask), row + 4))
+            : _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(static_cast<__mmask16>(mask), row + 4));
+    const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
+    const __m512i c = _mm512_and_si512(_mm512_srlv_epi16(bytes, shifts), low);
+    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), c, codes);
+  }
 
-// The sums of the products of codes, of 16 rows.
+  const __mmask64 mask;
+  __m512i codes, shifts;
+};
+
+// A vector's codes, for rows of any length.
 template <uint32_t kBits>
-HOTBED_ROW_FN __m512i CodeProducts(const uint8_t* const (&rows)[kFilterRows], uint32_t dim,
-                                   const int8_t* query) {
-  constexpr uint32_t kPerByte = 8 / kBits;
-  const uint32_t bytes = (dim + kPerByte - 1) / kPerByte;
-  const uint32_t whole = (bytes - 1) / kCodeBlock * kCodeBlock;  // bytes before the last block
-  const __mmask64 last = ~__mmask64{0} >> (kCodeBlock - (bytes - whole));
-  return SumsOf([&](uint32_t r) HOTBED_ALWAYS_INLINE {
+struct WideCodes {
+  static constexpr uint32_t kPerByte = 8 / kBits;
+
+  HOTBED_ROW_FN WideCodes(uint32_t bytes, const int8_t* query)
+      : codes(query),
+        whole((bytes - 1) / kCodeBlock * kCodeBlock),
+        last(~__mmask64{0} >> (kCodeBlock - (bytes - whole))) {}
+  HOTBED_ROW_FN __m512i Products(const uint8_t* row) const {
     __m512i sums = _mm512_setzero_si512();
     for (uint32_t b = 0; b < whole; b += kCodeBlock) {
-      sums = AddProducts<kBits>(sums, _mm512_loadu_si512(rows[r] + 4 + b), query + b * kPerByte);
+      sums = Add(sums, _mm512_loadu_si512(row + 4 + b), codes + b * kPerByte);
     }
-    const __m512i codes = _mm512_maskz_loadu_epi8(last, rows[r] + 4 + whole);
-    return AddProducts<kBits>(sums, codes, query + whole * kPerByte);
-  });
-}
+    return Add(sums, _mm512_maskz_loadu_epi8(last, row + 4 + whole), codes + whole * kPerByte);
+  }
+  HOTBED_ROW_FN static __m512i Add(__m512i sums, __m512i bytes, const int8_t* query) {
+    if (kBits == 8) return _mm512_dpbusd_epi32(sums, bytes, _mm512_loadu_si512(query));
+    const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
+    for (uint32_t place = 0; place < kPerByte; ++place) {
+      const __m512i c = _mm512_and_si512(_mm512_srli_epi16(bytes, place * kBits), low);
+      sums = _mm512_dpbusd_epi32(sums, c, _mm512_loadu_si512(query + place * kCodeBlock));
+    }
+    return sums;
+  }
 
-// Which of eight rows may reach the floor: one bit each.
-template <uint32_t kBits>
-HOTBED_ROW_FN uint32_t MayReach(const CodeQuery& query, double floor, __m256i products,
-                                __m256 scales, __m256 biases) {
-  const __m512d scale = _mm512_maskz_cvtps_pd(0xff, scales);
-  const __m512d bias = _mm512_maskz_cvtps_pd(0xff, biases);
-  const __m512d product = _mm512_mul_pd(_mm512_maskz_cvtepi32_pd(0xff, products),
-                                        _mm512_mul_pd(scale, _mm512_set1_pd(query.step)));
-  const __m512d about = _mm512_fmadd_pd(bias, _mm512_set1_pd(query.sum), product);
-  const __m512d range =
-      _mm512_fmadd_pd(_mm512_abs_pd(scale), _mm512_set1_pd((1u << kBits) - 1), _mm512_abs_pd(bias));
-  const __m512d most = _mm512_fmadd_pd(range, _mm512_set1_pd(query.error), about);
-  // A row that holds no numbers may, too.
-  return _mm512_cmp_pd_mask(most, _mm512_set1_pd(floor), _CMP_NLT_UQ);
-}
+  const int8_t* const codes;
+  const uint32_t whole;  // bytes before the last block
+  const __mmask64 last;
+};
 
 // Writes the numbers of the rows that may reach the floor, and returns how many.
-template <uint32_t kBits, typename Rows>
-uint32_t FilterCodes(const Rows& where, const RankBatch& batch, uint32_t* numbers) {
+template <uint32_t kBits, typename Codes, typename Rows>
+HOTBED_ROW_FN uint32_t FilterCodesBy(const Codes& codes, const Rows& where, const RankBatch& batch,
+                                     uint32_t* numbers) {
+  const CodeQuery& query = *batch.quick;
+  const __m512 step = _mm512_set1_ps(static_cast<float>(query.step));
+  const __m512 sum = _mm512_set1_ps(static_cast<float>(query.sum));
+  const __m512 error = _mm512_set1_ps(static_cast<float>(query.error));
+  const __m512 largest = _mm512_set1_ps((1u << kBits) - 1);
+  const __m512 floor = FloorBelow(batch.floor);
   uint32_t count = 0, i = 0;
   for (; i + kFilterRows <= batch.count; i += kFilterRows) {
     const uint8_t* rows[kFilterRows];
-    int parameters[kFilterRows];
     where.FetchAhead(i, kFilterRows);
-    for (uint32_t r = 0; r < kFilterRows; ++r) {
-      rows[r] = where.At(i + r);
-      __builtin_memcpy(&parameters[r], rows[r], 4);
-    }
-    const __m512i products = CodeProducts<kBits>(rows, batch.dim, batch.quick->codes);
-    const __m512i halves = _mm512_loadu_si512(parameters);
+    for (uint32_t r = 0; r < kFilterRows; ++r) rows[r] = where.At(i + r);
+    const __m512i products = SumsOf<Int32Lanes>(
+        [&](uint32_t r) HOTBED_ALWAYS_INLINE { return codes.Products(rows[r]); });
+    const __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(ParametersOfEight<0>(rows)),
+                                              ParametersOfEight<8>(rows), 1);
     const __m512 scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
     const __m512 biases = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(halves, 16)));
-    uint32_t may = MayReach<kBits>(*batch.quick, batch.floor, _mm512_castsi512_si256(products),
-                                   _mm512_castps512_ps256(scales), _mm512_castps512_ps256(biases));
-    may |= MayReach<kBits>(*batch.quick, batch.floor, _mm512_extracti64x4_epi64(products, 1),
-                           _mm512_extractf32x8_ps(scales, 1), _mm512_extractf32x8_ps(biases, 1))
-           << 8;
-    for (; may != 0; may &= may - 1) {
-      numbers[count++] = i + static_cast<uint32_t>(__builtin_ctz(may));
-    }
+    const __m512 about = _mm512_fmadd_ps(
+        biases, sum, _mm512_mul_ps(_mm512_cvtepi32_ps(products), _mm512_mul_ps(scales, step)));
+    const __m512 range = _mm512_fmadd_ps(_mm512_abs_ps(scales), largest, _mm512_abs_ps(biases));
+    // A row that holds no numbers may reach the floor, too.
+    const uint32_t may =
+        _mm512_cmp_ps_mask(_mm512_fmadd_ps(range, error, about), floor, _CMP_NLT_UQ);
+    count = AddNumbers(may, i, count, numbers);
   }
   for (; i < batch.count; ++i) numbers[count++] = i;
   return count;
+}
+template <uint32_t kBits, typename Rows>
+uint32_t FilterCodes(const Rows& where, const RankBatch& batch, uint32_t* numbers) {
+  const uint32_t bytes = (batch.dim + 8 / kBits - 1) / (8 / kBits);
+  if constexpr (kBits < 8) {
+    if (bytes <= NarrowCodes<kBits>::kBytesMax) {
+      const NarrowCodes<kBits> narrow(bytes, batch.quick->codes);
+      return FilterCodesBy<kBits>(narrow, where, batch, numbers);
+    }
+  }
+  return FilterCodesBy<kBits>(WideCodes<kBits>(bytes, batch.quick->codes), where, batch, numbers);
 }
 constexpr bool kHasCodeFilter = true;
 #else
@@ -164,7 +191,7 @@ constexpr bool kHasCodeFilter = false;
 template <uint32_t kBits, typename Rows>
 void RankCodes(RankBatch* batch) {
   // Without a floor every row may be among the nearest.
-  const bool filter = kHasCodeFilter && batch->quick != nullptr &&
+  const bool filter = kHasCodeFilter && batch->quick != nullptr && batch->quick->codes != nullptr &&
                       batch->metric == RowMetric::kDot && batch->floor == batch->floor;
   if (filter) {
     const Rows rows(*batch);

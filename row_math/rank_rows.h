@@ -15,18 +15,14 @@ inline namespace HOTBED_ISA {
 // One after another in memory. The processor's own prefetcher ends at the ends of pages, and lags
 // behind where little is computed per row. Rows of few bytes are compared in fewer steps per byte.
 struct RowsInOrder {
-  explicit RowsInOrder(const RankBatch& batch)
-      : first(batch.rows), stride(batch.stride), ahead(stride < 128 ? 16384 : 8192) {}
+  explicit RowsInOrder(const RankBatch& batch) : first(batch.rows), stride(batch.stride) {}
   HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return first + stride * i; }
   HOTBED_ROW_FN void FetchAhead(uint32_t i, uint32_t rows) const {
-    const uint8_t* const from = At(i) + ahead;
-    for (uint64_t b = 0; b < stride * rows; b += 256) {
-      for (uint32_t line = 0; line < 256; line += 64) __builtin_prefetch(from + b + line, 0, 3);
-    }
+    const uint8_t* const from = At(i) + 4096;
+    for (uint64_t b = 0; b < stride * rows; b += 64) __builtin_prefetch(from + b, 0, 3);
   }
   const uint8_t* const first;
   const uint64_t stride;
-  const uint64_t ahead;  // bytes
 };
 
 // Anywhere. Nobody fetches the first rows of the first batch ahead.

@@ -11,6 +11,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/threads/short_turns.h"
 #include "proto/served_format.h"
 #include "row_math/position.h"
 #include "server/tiers/device/device_tier.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr absl::Duration kNext = absl::Milliseconds(100);
 constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
+constexpr size_t kPutsAhead = 8;  // rows of memory that are fetched before they are written
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
@@ -86,10 +88,10 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
   relay_->SetFeeder(feeder);
 }
 
-void TableReplica::Stop() {
+void TableReplica::Stop(bool keeps_disk) {
   {
     absl::MutexLock lock(&mu_);
-    stops_ = true;
+    stop_ = {.asked = true, .keeps_disk = keeps_disk};
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -195,7 +197,7 @@ bool TableReplica::TakeUpNext(PlaceFinder* places, const std::function<bool()>& 
   const auto ends = [&] {
     if (stops() || !versions_.Wants(version->number())) return true;
     absl::MutexLock lock(&mu_);
-    return stops_ || rows_ != rows;
+    return stop_.asked || rows_ != rows;
   };
   absl::Status taken = TakeUp(*version, rows.get(), places, ends);
   if (!taken.ok()) rows->Drop(version->number());
@@ -258,7 +260,9 @@ v1::ReplicaReport TableReplica::Report() const {
   const std::shared_ptr<const VersionedRows> rows = WritableRows();
   const std::shared_ptr<const DiskRows> disk = Disk();
   report.set_memory_rows(rows->latest().rows());
-  report.set_rows(disk == nullptr ? report.memory_rows() : disk->rows());
+  // The disk may lack the newest ones while memory has all.
+  const bool all_in_memory = disk == nullptr || (ready() && !disk->needed());
+  report.set_rows(all_in_memory ? report.memory_rows() : disk->rows());
   report.set_on_disk(disk != nullptr);
   if (disk != nullptr) report.set_disk_bytes(disk->bytes());
   report.set_bytes(rows->latest().bytes());
@@ -276,7 +280,7 @@ v1::ReplicaReport TableReplica::Report() const {
 
 bool TableReplica::Pause(absl::Duration duration) {
   absl::MutexLock lock(&mu_);
-  return !AwaitFor(&mu_, absl::Condition(&stops_), duration);
+  return !AwaitFor(&mu_, absl::Condition(&stop_.asked), duration);
 }
 
 void TableReplica::SetTrouble(std::string trouble) {
@@ -434,7 +438,18 @@ bool TableReplica::PauseAfterDamage() {
 }
 
 void TableReplica::Run() {
+  TakeShortTurns();  // lookups need a processor while thousands of rows are written
   if (!source_.disk.empty() && !OpenDisk()) return;
+  FollowAlways();
+  {
+    absl::MutexLock lock(&mu_);
+    if (!stop_.keeps_disk) return;
+  }
+  // What the disk does not take now comes again.
+  if (kept_ != nullptr) (void)kept_->WriteNoted();
+}
+
+void TableReplica::FollowAlways() {
   do {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
@@ -465,7 +480,8 @@ absl::Status TableReplica::FollowOnce() {
       const std::unique_ptr<CopyStream> stream,
       FollowAs(source_.coordinators, source_.identity, spec_, options, std::move(feed)));
   // Rows of the disk may be gone while memory has them.
-  comes_again_ = options.from.empty() && (rows()->rows() > 0 || Report().rows() > 0);
+  const bool on_disk = kept_ != nullptr && kept_->rows()->rows() > 0;
+  comes_again_ = options.from.empty() && (rows()->rows() > 0 || on_disk);
   // Memory may have newer rows than the positions of the disk, once a stream has told it some.
   relay_->Begin(std::exchange(followed_, true) ? ChangePositions() : options.from);
   again_.clear();
@@ -500,34 +516,52 @@ absl::Status TableReplica::Follow(CopyStream* stream) {
         return absl::DataLossError("rows on disk are damaged: they are read again");
       }
       if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
-      HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
+      HOTBED_RETURN_IF_ERROR(kept_->WriteIfDue(now_ns));
     }
     if (ready() && !comes_again_) HOTBED_RETURN_IF_ERROR(BringUp());
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
 }
 
-absl::Status TableReplica::PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows) {
+absl::Status TableReplica::PutOnDisk(const Taken& taken, const VersionedRows& rows) {
+  const uint32_t row_bytes = rows.latest().coder().row_bytes();
+  for (size_t i = 0; i < taken.changes.ids.size(); ++i) {
+    const uint64_t id = taken.changes.ids[i];
+    // While rows come again, memory may have some that the disk has lost.
+    const bool known = !comes_again_ && rows.latest().Get(id) != nullptr;
+    kept_->rows()->Put(id, taken.coded.data() + i * row_bytes, known);
+  }
+  for (const uint64_t id : taken.changes.deleted) kept_->rows()->Delete(id);
+  return kept_->Commit(taken.positions);
+}
+
+absl::Status TableReplica::PutInMemory(const Taken& taken, size_t i, VersionedRows* rows) {
+  const uint64_t id = taken.changes.ids[i];
   if (kept_ != nullptr && kept_->rows()->needed() && rows->latest().Get(id) == nullptr)
     return absl::OkStatus();
-  const absl::Status put = rows->PutRow(id, row);
+  const uint32_t row_bytes = rows->latest().coder().row_bytes();
+  const absl::Status put = rows->PutRow(id, taken.coded.data() + i * row_bytes);
   full_ = absl::IsResourceExhausted(put);
   if (!full_ || kept_ == nullptr) return put;
-  // The disk has it already.
+  full_ = false;
+  if (kept_->Notes()) {  // else the disk has all of it already
+    HOTBED_RETURN_IF_ERROR(kept_->WriteNoted());
+    HOTBED_RETURN_IF_ERROR(PutOnDisk(taken, *rows));
+  }
   kept_->rows()->SetNeeded();
   rows->Delete(id);
-  full_ = false;
   return absl::OkStatus();
 }
 
-absl::Status TableReplica::ApplyInMemory(const CopyChanges& changes,
-                                         const std::vector<uint8_t>& coded, VersionedRows* rows) {
-  const uint32_t row_bytes = rows->latest().coder().row_bytes();
-  for (size_t i = 0; i < changes.ids.size(); ++i) {
-    HOTBED_RETURN_IF_ERROR(PutInMemory(changes.ids[i], coded.data() + i * row_bytes, rows));
+absl::Status TableReplica::ApplyInMemory(const Taken& taken, VersionedRows* rows) {
+  for (size_t i = 0; i < taken.changes.ids.size(); ++i) {
+    if (i + kPutsAhead < taken.changes.ids.size()) {
+      rows->latest().PrefetchPut(taken.changes.ids[i + kPutsAhead]);
+    }
+    HOTBED_RETURN_IF_ERROR(PutInMemory(taken, i, rows));
   }
   uint64_t deleted = 0;
-  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
+  for (const uint64_t id : taken.changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
   ReplicaCounters::Get().deleted.Add(deleted);
   return absl::OkStatus();
 }
@@ -570,28 +604,25 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
     return Overlap(part, changes.range);
   });
   if (first_again) UnmarkAgain(rows.get());
-  const RowCoder& coder = rows->latest().coder();
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<uint8_t> coded, Coded(changes, coder));
-  for (size_t i = 0; kept_ != nullptr && i < changes.ids.size(); ++i) {
-    // While rows come again, memory may have some that the disk has lost.
-    const bool known = !comes_again_ && rows->latest().Get(changes.ids[i]) != nullptr;
-    kept_->rows()->Put(changes.ids[i], coded.data() + i * coder.row_bytes(), known);
-  }
-  if (kept_ != nullptr) {
-    // Before memory: a row that is not there is read from disk.
-    for (const uint64_t id : changes.deleted) kept_->rows()->Delete(id);
-    HOTBED_RETURN_IF_ERROR(kept_->Commit(stream.Positions()));
+  HOTBED_ASSIGN_OR_RETURN(std::vector<uint8_t> coded, Coded(changes, rows->latest().coder()));
+  const Taken taken = {changes, std::move(coded), stream.Positions()};
+  // Before memory: a row that is not there is read from disk.
+  if (kept_ != nullptr && kept_->Notes()) {
+    kept_->Note(changes.ids, changes.deleted, taken.positions, rows->Latest().latest);
+  } else if (kept_ != nullptr) {
+    HOTBED_RETURN_IF_ERROR(PutOnDisk(taken, *rows));
   }
   // On the device after disk and before memory (rows_on_device.h).
   const std::shared_ptr<RowsOnDevice> device = OnDevice();
-  const auto in_memory = [&] { return ApplyInMemory(changes, coded, rows.get()); };
-  HOTBED_RETURN_IF_ERROR(
-      device == nullptr ? in_memory()
-                        : device->Change(changes.ids, coded.data(), changes.deleted, in_memory));
+  const auto in_memory = [&] { return ApplyInMemory(taken, rows.get()); };
+  HOTBED_RETURN_IF_ERROR(device == nullptr ? in_memory()
+                                           : device->Change(changes.ids, taken.coded.data(),
+                                                            changes.deleted, in_memory));
+  if (kept_ != nullptr && kept_->Notes()) kept_->Took(taken.positions);
   rows->Reclaim();
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (changes.coded) ReplicaCounters::Get().fed.Add(changes.ids.size());
-  relay_->Took(changes, coded);
+  relay_->Took(changes, taken.coded);
   return absl::OkStatus();
 }
 

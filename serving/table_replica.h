@@ -111,7 +111,8 @@ class TableReplica {
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   // Rows that lookups found on the device.
   uint64_t DeviceHits() const ABSL_LOCKS_EXCLUDED(mu_);
-  void Stop();
+  // `keeps_disk`: what is not on disk yet is written.
+  void Stop(bool keeps_disk = true);
   // After Stop: the rows on disk go when nobody reads them any more.
   void DropDisk() ABSL_LOCKS_EXCLUDED(mu_);
   // The name of its folder in Source::disk.
@@ -119,6 +120,8 @@ class TableReplica {
 
  private:
   void Run();
+  // Until Stop.
+  void FollowAlways();
   // False after Stop.
   bool OpenDisk() ABSL_LOCKS_EXCLUDED(mu_);
   // Some row on disk is damaged: opens it again, which keeps the rows or begins without any. Memory
@@ -127,7 +130,6 @@ class TableReplica {
   absl::Status OpenDiskOnce() ABSL_LOCKS_EXCLUDED(mu_);
   // Fills memory with rows of the disk.
   absl::Status Warm();
-  absl::Status PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows);
   // Gives rows that readers found on disk the places of others in memory; these go to the device.
   absl::Status Promote();
   // Brings rows to the device that readers missed there.
@@ -144,8 +146,15 @@ class TableReplica {
   absl::Status FollowOnce();
   absl::Status Follow(CopyStream* stream);
   absl::Status Apply(const CopyChanges& changes, const ChangeStream& stream);
-  absl::Status ApplyInMemory(const CopyChanges& changes, const std::vector<uint8_t>& coded,
-                             VersionedRows* rows);
+  // Changes that are taken now.
+  struct Taken {
+    const CopyChanges& changes;
+    const std::vector<uint8_t> coded;  // rows of this copy's format
+    const ChangePositions positions;   // behind them
+  };
+  absl::Status PutOnDisk(const Taken& taken, const VersionedRows& rows);
+  absl::Status PutInMemory(const Taken& taken, size_t i, VersionedRows* rows);
+  absl::Status ApplyInMemory(const Taken& taken, VersionedRows* rows);
   // The rows of `changes` in this copy's format.
   absl::StatusOr<std::vector<uint8_t>> Coded(const CopyChanges& changes, const RowCoder& coder);
   // All parts were told: rows of those that came again, but were not told again, are no more.
@@ -199,7 +208,10 @@ class TableReplica {
     uint64_t device_hits = 0;              // of earlier ones
   } elsewhere_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);
-  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  struct {
+    bool asked = false;
+    bool keeps_disk = true;
+  } stop_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

@@ -82,8 +82,9 @@ void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& clu
   for (const auto& [key, replica] : before) {
     HOTBED_LOG(Info) << "not serving part " << key.part.part + 1 << " of " << key.part.parts
                      << " of " << replica->name() << " any more";
-    replica->Stop();
-    if (!stops()) replica->DropDisk();
+    const bool keeps_disk = stops();
+    replica->Stop(keeps_disk);
+    if (!keeps_disk) replica->DropDisk();
   }
   if (!std::exchange(cleaned_, true) && !stops()) DropOtherFolders();
 }

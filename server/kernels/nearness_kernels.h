@@ -2,7 +2,7 @@
 #ifndef HOTBED_SERVER_KERNELS_NEARNESS_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_NEARNESS_KERNELS_H_
 
-#include "row_math/rank_rows.h"
+#include "row_math/float_filter.h"
 #include "server/kernels/kernel_body.h"
 
 namespace hotbed {
@@ -11,11 +11,11 @@ inline namespace HOTBED_ISA {
 inline void RunRankRows(RankBatch* batch) {
   switch (batch->weight_type) {
     case WeightType::kFp32:
-      return RankRowsOf<Fp32Codec>(batch);
+      return RankFloats<Fp32Codec>(batch);
     case WeightType::kFp16:
-      return RankRowsOf<Fp16Codec>(batch);
+      return RankFloats<Fp16Codec>(batch);
     case WeightType::kBf16:
-      return RankRowsOf<Bf16Codec>(batch);
+      return RankFloats<Bf16Codec>(batch);
   }
 }
 

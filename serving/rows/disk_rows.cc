@@ -15,10 +15,11 @@
 namespace hotbed {
 namespace {
 
-// Keys: 'r' and the id, big-endian, so that they are in the order of the ids; 'm' and a name.
-// A row's value is its age, and its bytes.
+// Keys: 'r' and the id, big-endian, so that they are in the order of the ids; names, of which the
+// position's is behind them, so that it can end a file of rows. A row's value is its age, and its
+// bytes.
 constexpr char kKindKey[] = "mkind";
-constexpr char kPositionKey[] = "mposition";
+constexpr char kPositionKey[] = "sposition";
 constexpr char kAgeKey[] = "mage";
 constexpr size_t kRowKeyBytes = 1 + sizeof(uint64_t);
 constexpr size_t kAgeBytes = sizeof(uint32_t);
@@ -26,6 +27,7 @@ constexpr uint64_t kBlockCacheBytes = 8ull << 20;
 constexpr uint64_t kMemtableBytes = 16ull << 20;
 constexpr size_t kDeletesPerBatch = 4096;
 constexpr size_t kReadMax = 4096;
+constexpr size_t kRowsPerReader = 64;    // of memory: its slots are not used again meanwhile
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 
 struct DiskCounters {
@@ -174,6 +176,39 @@ absl::Status DiskRows::Flush() {
   if (flushed_) return absl::OkStatus();
   HOTBED_RETURN_IF_ERROR(Note(kv_->Flush()));
   flushed_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status DiskRows::WriteFile(absl::Span<const uint64_t> ids, const ServedRows& memory,
+                                 absl::FunctionRef<std::string()> position) {
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<KvFile> file, kv_->NewFile());
+  std::vector<std::string> values(kRowsPerReader);
+  for (size_t first = 0; first < ids.size(); first += kRowsPerReader) {
+    const absl::Span<const uint64_t> some = ids.subspan(first, kRowsPerReader);
+    {
+      // The file may wait for the disk; a reader must not.
+      const ServedRows::Reader reader(memory);
+      for (const uint64_t id : some) reader.Prefetch(id);
+      for (size_t i = 0; i < some.size(); ++i) {
+        values[i].clear();
+        const uint8_t* const row = reader.Find(some[i]);
+        if (row == nullptr) continue;
+        absl::StrAppend(&values[i], AgeBytes(age_),
+                        absl::string_view(reinterpret_cast<const char*>(row), row_bytes_));
+      }
+    }
+    for (size_t i = 0; i < some.size(); ++i) {
+      const std::string key = KeyOfRow(some[i]);
+      HOTBED_RETURN_IF_ERROR(values[i].empty() ? file->Delete(key) : file->Add(key, values[i]));
+    }
+  }
+  const uint64_t rows_then = memory.rows();
+  const std::string then = position();
+  if (then.empty()) return absl::AbortedError("the rows have no position");
+  HOTBED_RETURN_IF_ERROR(file->Add(kPositionKey, then));
+  HOTBED_RETURN_IF_ERROR(Note(file->Ingest()));
+  position_ = then;
+  rows_.store(rows_then, std::memory_order_relaxed);
   return absl::OkStatus();
 }
 

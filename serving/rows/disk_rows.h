@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "kv/kv_store.h"
 #include "serving/rows/rows_below.h"
+#include "serving/rows/served_rows.h"
 
 namespace hotbed {
 
@@ -48,6 +49,13 @@ class DiskRows final : public RowsBelow {
   absl::Status TryResume() { return Note(kv_->TryResume()); }
   // Makes durable what was committed.
   absl::Status Flush();
+  // Writes the rows of `ids`, which ascend, as `memory` has them when it comes to each, and deletes
+  // those that it does not have: as one file, which is there whole and durable, with the position
+  // that `position` gives after the last row, or not at all. That many rows are told (rows()) as
+  // memory has then. Any thread may call it, while no other call of the writer is under way.
+  // Aborted: `position` has given none.
+  absl::Status WriteFile(absl::Span<const uint64_t> ids, const ServedRows& memory,
+                         absl::FunctionRef<std::string()> position);
   // Rows that are put from now on are of the returned age, which is larger than any before.
   absl::StatusOr<uint32_t> BeginAge();
   // Deletes rows of an age before `least(id)`; returns how many.

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "row_math/code_filter.h"
+#include "row_math/float_filter.h"
 #include "row_math/pooling.h"
-#include "row_math/rank_rows.h"
 #include "row_math/row_formats.h"
 #include "serving/rows/row_coder.h"
 
@@ -81,9 +81,9 @@ template <typename Rows>
 HOTBED_ROW_FN void RankStored(RowFormatKind kind, RankBatch* batch) {
   switch (kind) {
     case RowFormatKind::kFp16:
-      return RankRowsOf<Fp16Codec, Rows>(batch);
+      return RankFloats<Fp16Codec, Rows>(batch);
     case RowFormatKind::kBf16:
-      return RankRowsOf<Bf16Codec, Rows>(batch);
+      return RankFloats<Bf16Codec, Rows>(batch);
     case RowFormatKind::kTbeInt8:
       return RankCodes<8, Rows>(batch);
     case RowFormatKind::kTbeInt4:
@@ -91,7 +91,7 @@ HOTBED_ROW_FN void RankStored(RowFormatKind kind, RankBatch* batch) {
     case RowFormatKind::kTbeInt2:
       return RankCodes<2, Rows>(batch);
     default:
-      return RankRowsOf<Fp32Codec, Rows>(batch);
+      return RankFloats<Fp32Codec, Rows>(batch);
   }
 }
 

@@ -57,6 +57,7 @@ RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
       rows_max_(StepRows(view.coder().row_bytes())),
       vectors_(query.vectors.size() / dim_, dim_),
       codes_(query.vectors.size() / dim_, CodeBytes(view.coder())),
+      floats_(query.vectors.size() / dim_, view.coder().code_bits() == 0 ? dim_ : 0),
       late_(view.version == nullptr && query.first_id == 0 && query.last_id == ~uint64_t{0}),
       met_(query.vectors.size() / dim_),
       floors_(met_.size(), kNoFloor),
@@ -70,6 +71,8 @@ RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
     norms_.push_back(NormOf(vector, wide));
     if (bits != 0) {
       quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_[v]));
+    } else {
+      quick_floats_.push_back(MakeFloatQuery(vector.data(), dim_, floats_[v]));
     }
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
   }
@@ -89,6 +92,7 @@ RankBatch RowSearch::BatchOf(size_t vector) const {
   batch.floor = tops_[vector].floor();
   if (!(Nearer(batch.floor, floors_[vector]))) batch.floor = floors_[vector];
   if (!quick_.empty()) batch.quick = &quick_[vector];
+  if (!quick_floats_.empty()) batch.quick_floats = &quick_floats_[vector];
   return batch;
 }
 

@@ -87,8 +87,10 @@ class RowSearch {
   const uint32_t rows_max_;  // of those that are compared in one step
   LineVectors<double> vectors_;
   std::vector<double> norms_;
-  LineVectors<int8_t> codes_;     // of quick_
-  std::vector<CodeQuery> quick_;  // one per vector, if rows hold codes
+  LineVectors<int8_t> codes_;             // of quick_
+  std::vector<CodeQuery> quick_;          // one per vector, if rows hold codes
+  LineVectors<float> floats_;             // of quick_floats_
+  std::vector<FloatQuery> quick_floats_;  // one per vector, if rows hold floats
   std::vector<TopRows> tops_;
   // Whether ids are asked for late. Not where a row may turn out to be out of question by its id.
   bool late_ = false;

@@ -21,7 +21,8 @@ constexpr uint32_t kChunkRowsMax = 32;
 constexpr uint32_t kChunksPerNew = 256;  // a stripe of as many chunks takes one more at a time
 // Memory is taken in pieces of this size, so that a table of few rows takes little.
 constexpr uint64_t kPieceBytes = 64 << 10;
-constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
+constexpr int kCollapse = 25;          // MADV_COLLAPSE of Linux 6.1; older headers lack it
+constexpr uint32_t kChunksAhead = 16;  // whose bits a walk fetches before it comes to them
 constexpr uint32_t kEntriesMin = 8;
 constexpr size_t kRetiredMax = 1 << 16;  // beyond it a Put reclaims
 
@@ -198,10 +199,6 @@ bool ServedRows::Reader::NextChunk(Walk* walk) const {
     }
     return false;
   }
-  constexpr uint32_t kAhead = 16;
-  const auto place = [walk](uint32_t owner) {
-    return walk->begins[owner >> 24] + uint64_t{owner & kSlotMask};
-  };
   while (walk->block != nullptr) {
     const uint32_t chunks = walk->block->chunks.load();
     if (walk->chunk == chunks) {
@@ -210,17 +207,36 @@ bool ServedRows::Reader::NextChunk(Walk* walk) const {
       continue;
     }
     const uint32_t* const owners = walk->block->owners + walk->chunk;
-    __builtin_prefetch(owners + 4 * kAhead);
-    if (walk->chunk + kAhead < chunks) {
-      __builtin_prefetch(walk->rows.data() + place(owners[kAhead]));
+    if (walk->chunk + kChunksAhead < chunks) {
+      __builtin_prefetch(walk->rows.data() + walk->PlaceOf(owners[kChunksAhead]));
     }
     const uint32_t owner = *owners;
-    const uint64_t at = place(owner);
+    const uint64_t at = walk->PlaceOf(owner);
     walk->bits = at < walk->begins[(owner >> 24) + 1] ? walk->rows[at] : 0;
     walk->memory = walk->block->memory + walk->chunk++ * rows_.chunk_bytes_;
     if (walk->bits != 0) return true;
   }
   return false;
+}
+
+void ServedRows::Reader::TakeFullChunks(Walk* walk, uint32_t rows_max, Run* run) const {
+  const uint32_t chunks = walk->block->chunks.load();
+  if (run->rows + uint64_t{rows_.stride_} * run->count !=
+      walk->block->memory + walk->chunk * rows_.chunk_bytes_) {
+    return;
+  }
+  const uint32_t full = FullBits();
+  const uint32_t* const owners = walk->block->owners;
+  while (walk->chunk < chunks && run->count + rows_.chunk_rows_ <= rows_max) {
+    const uint32_t owner = owners[walk->chunk];
+    const uint64_t at = walk->PlaceOf(owner);
+    if (at >= walk->begins[(owner >> 24) + 1] || walk->rows[at] != full) return;
+    if (walk->chunk + kChunksAhead < chunks) {
+      __builtin_prefetch(walk->rows.data() + walk->PlaceOf(owners[walk->chunk + kChunksAhead]));
+    }
+    ++walk->chunk;
+    run->count += rows_.chunk_rows_;
+  }
 }
 
 bool ServedRows::Reader::Next(Walk* walk, uint32_t rows_max, Run* run) const {
@@ -239,6 +255,7 @@ bool ServedRows::Reader::Next(Walk* walk, uint32_t rows_max, Run* run) const {
     const uint32_t count = std::min(side_by_side, rows_max - run->count);
     run->count += count;
     walk->bits &= ~static_cast<uint32_t>(((uint64_t{1} << count) - 1) << first);
+    if (walk->block != nullptr && walk->bits == 0) TakeFullChunks(walk, rows_max, run);
   }
   return run->count > 0;
 }
@@ -252,15 +269,24 @@ void ServedRows::Reader::Identify(
   const uint64_t position = uint64_t{number} << 56 | key << 8;
   const Index* const index = stripe.index.load();
   if (index == nullptr) return;
-  uint32_t at = HomeOf(position, index->capacity);
-  for (;;) {
+  const uint32_t home = HomeOf(position, index->capacity);
+  const auto next = [index](uint32_t at) { return at + 1 == index->capacity ? 0 : at + 1; };
+  // Most rows have not changed, and an entry tells where its row is without a look at it.
+  for (uint32_t at = home;; at = next(at)) {
+    const uint32_t entry = index->entries[at].load();
+    if (entry == 0) break;
+    if ((entry & kSlotMask) == kGone) continue;
+    if (rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot) == row) {
+      return tell(Unmix64(position | entry >> 24), row);
+    }
+  }
+  for (uint32_t at = home;; at = next(at)) {
     const uint32_t entry = index->entries[at].load();
     if (entry == 0) return;
     if ((entry & kSlotMask) != kGone) {
       const uint8_t* const record = rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot);
       if (rows_.HasKey(record, position)) tell(Unmix64(position | entry >> 24), record);
     }
-    if (++at == index->capacity) at = 0;
   }
 }
 
@@ -407,6 +433,17 @@ void ServedRows::Reclaim() {
 
 absl::Status ServedRows::Put(uint64_t id, const float* weights, bool* finite) {
   return Write(id, [&](uint8_t* record) { *finite = coder_.Encode(weights, record); });
+}
+
+void ServedRows::PrefetchPut(uint64_t id) const {
+  const uint64_t position = Mix64(id);
+  const Stripe& stripe = stripes_[position >> 56];
+  const Index* const index = stripe.index.load(std::memory_order_relaxed);
+  if (index != nullptr) __builtin_prefetch(&index->entries[HomeOf(position, index->capacity)], 1);
+  if (stripe.free.empty()) return;
+  const uint8_t* const record = RecordOf(stripe, stripe.free.back());
+  for (uint32_t at = 0; at < coder_.row_bytes(); at += 64) __builtin_prefetch(record + at, 1);
+  __builtin_prefetch(KeyOf(record), 1);
 }
 
 absl::Status ServedRows::PutRow(uint64_t id, const uint8_t* row) {

@@ -75,6 +75,8 @@ class ServedRows {
   absl::Status Put(uint64_t id, const float* weights, bool* finite);
   // The same with the bytes of the row.
   absl::Status PutRow(uint64_t id, const uint8_t* row);
+  // PutRow(id) comes soon.
+  void PrefetchPut(uint64_t id) const;
   // The row's bytes until its next change, or null.
   const uint8_t* Get(uint64_t id) const;
   // False: there was no such row.
@@ -108,6 +110,7 @@ class ServedRows {
     std::atomic<uint32_t> chunks{0};  // set after their owners
     std::atomic<const Block*> next{nullptr};
   };
+  static constexpr uint32_t kSlotMask = (1u << 24) - 1;  // of the low 24 bits
   // A walk over rows in the order in which they lie in memory. It is continued by the Reader that
   // has begun it.
   struct Walk {
@@ -119,6 +122,11 @@ class ServedRows {
     std::vector<uint32_t> begins;     // if it is whole: of the stripes' chunks in `rows`
     const uint8_t* memory = nullptr;  // of the chunk that it is in
     uint32_t bits = 0;                // its rows that were not met with yet
+
+    // Where `rows` has the bits of a chunk of a block.
+    uint64_t PlaceOf(uint32_t owner) const {
+      return begins[owner >> 24] + uint64_t{owner & kSlotMask};
+    }
   };
   // Rows that lie side by side, row_stride() bytes from one to the next.
   struct Run {
@@ -162,6 +170,9 @@ class ServedRows {
     void TakeBits(uint32_t stripe, std::vector<uint32_t>* bits) const;
     // Goes on to the next chunk with rows.
     bool NextChunk(Walk* walk) const;
+    // Adds chunks that follow the run in its block and are full of rows.
+    void TakeFullChunks(Walk* walk, uint32_t rows_max, Run* run) const;
+    uint32_t FullBits() const { return ~0u >> (32 - rows_.chunk_rows_); }
 
     const ServedRows& rows_;
     const size_t place_;
@@ -206,7 +217,6 @@ class ServedRows {
   };
   static constexpr uint32_t kGone = 1;  // in the low bits of an entry
   static constexpr uint32_t kFirstSlot = 2;
-  static constexpr uint32_t kSlotMask = (1u << 24) - 1;
   static constexpr uint32_t kKeyBytes = 6;
   static uint32_t HomeOf(uint64_t position, uint32_t capacity) {
     return static_cast<uint32_t>(((position << 8) >> 32) * capacity >> 32);

@@ -7,8 +7,10 @@ The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal th
 servers, one of which is killed while a trainer pushes to a second table, which is cut into parts and joined meanwhile, and readers look it
 up: no lookup fails, and none shows less than its age promises. A version becomes current when all parts have it.
 
---disk: one server with a data directory has the table alone. Stopped and started again, with a device, it goes on from its disk: it
-reads no rows again but those that have changed, and lookups find rows in memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
+--disk: one server with a data directory has the table alone, which outgrows memory while changes are noted and not on disk yet. Stopped
+and started again, with a device, it goes on from its disk: it reads no rows again but those that have changed, and lookups find rows in
+memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status:
+0 all well; anything else a failure.
 """
 
 import argparse
@@ -122,13 +124,16 @@ class Parts:
             raise RuntimeError(f"v1 is current, and not held: {copies}")
         self.check_top_k("--version=v1")
 
-    def begin(self, servers):
+    def begin(self, servers, served_before=False):
         self.cluster.start()
         for server in self.serving[:servers]:
             server.start()
         self.wait_for(f"{servers} serving servers report", lambda: len(self.status()["servers"]) == servers)
         table = Table(self.args.bin_dir, self.cluster.address, "t", ROWS, DIM, shards=4)
         table.wait_for(replicas=1)
+        if served_before:
+            self.command("serve", "add", "t")
+            self.wait_ready("t", [0])
         table.meter("fill").result()
         return table
 
@@ -170,10 +175,9 @@ class Parts:
         self.wait_for(f"{table} is in {parts} parts", lambda: cut_of(table)[0] == parts)
 
     def run_disk(self):
-        table = self.begin(1)
-        self.command("serve", "add", "t")
+        # It outgrows memory while changes are noted and not on disk yet.
+        table = self.begin(1, served_before=True)
         self.check_lock()
-        self.wait_ready("t", [0])
         self.check()
         self.check_top_k()
         self.publish(copies_in_all=1)

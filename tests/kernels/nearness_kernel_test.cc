@@ -8,6 +8,7 @@
 
 #include "common/random.h"
 #include "row_math/half.h"
+#include "row_math/line_vectors.h"
 #include "row_math/nearness.h"
 #include "server/kernels/cpu_kernels.h"
 #include "tests/common/test_seed.h"
@@ -119,6 +120,58 @@ TEST(NearnessKernelTest, EverySetHasTheBitsOfTheFormulas) {
           EXPECT_TRUE(SameBits(scores[r], want))
               << sets.sets[s]->name << ", metric " << int(metric) << ", type " << int(type)
               << ", dim " << dim << ": " << scores[r] << ", by the formula " << want;
+        }
+      }
+    }
+  }
+}
+
+// Floors that rows just reach: a first look in fp32 whose bound is too small would lose them.
+TEST(NearnessKernelTest, AFirstLookLeavesNoRowOut) {
+  const TestSeed seed(22);
+  Random random(seed.value());
+  const CpuKernelSets sets = AvailableCpuKernelSets();
+  constexpr uint32_t kRows = 40;
+  for (int round = 0; round < 90; ++round) {
+    const uint32_t some = static_cast<uint32_t>(1 + random.Uniform(300));
+    const uint32_t dim = round % 3 == 0 ? 64 : round % 3 == 1 ? 128 : some;
+    const WeightType type = kTypes[random.Uniform(3)];
+    const Rows rows(type, dim, kRows, &random);
+    const std::vector<float> vector = AnyVector(dim, &random);
+    LineVectors<double> wide(1, dim);
+    LineVectors<float> floats(1, dim);
+    std::copy(vector.begin(), vector.end(), wide[0]);
+    const FloatQuery quick = MakeFloatQuery(vector.data(), dim, floats[0]);
+    std::vector<double> scores;
+    for (const auto& row : rows.values) {
+      scores.push_back(NearnessTwin(row, vector, RowMetric::kDot));
+    }
+    for (const double floor : scores) {
+      if (std::isnan(floor)) continue;
+      std::vector<uint32_t> wanted;
+      for (uint32_t r = 0; r < kRows; ++r) {
+        if (!(scores[r] < floor)) wanted.push_back(r);
+      }
+      for (int s = 0; s < sets.count; ++s) {
+        uint32_t picks[kRows];
+        double found[kRows];
+        RankBatch batch{.rows = rows.first(),
+                        .stride = rows.stride,
+                        .count = kRows,
+                        .dim = dim,
+                        .weight_type = type,
+                        .metric = RowMetric::kDot,
+                        .vector = wide[0]};
+        batch.quick_floats = &quick;
+        batch.floor = floor;
+        batch.picks = picks;
+        batch.scores = found;
+        sets.sets[s]->rank_rows(&batch);
+        ASSERT_EQ(std::vector<uint32_t>(picks, picks + batch.picked), wanted)
+            << sets.sets[s]->name << ", type " << int(type) << ", dim " << dim << ", floor "
+            << floor;
+        for (uint32_t p = 0; p < batch.picked; ++p) {
+          ASSERT_TRUE(SameBits(found[p], scores[picks[p]]));
         }
       }
     }

@@ -129,6 +129,23 @@ TEST_F(KvFileTest, WhatIsNotTakenOverIsDeleted) {
   ExpectAll(store.get(), 0, 10, "after");
 }
 
+TEST_F(KvFileTest, AFileDeletesEntries) {
+  auto store = MustOpen(WithoutLog(Options()));
+  MustIngest(store.get(), 0, 10, "before");
+  {
+    const auto file = MustMake(store.get());
+    ASSERT_TRUE(file->Add(Key(1), "after").ok());
+    ASSERT_TRUE(file->Delete(Key(2)).ok());
+    ASSERT_TRUE(file->Delete(Key(20)).ok()) << "there is none of this key";
+    ASSERT_TRUE(file->Ingest().ok());
+  }
+  store = nullptr;
+  store = MustOpen(WithoutLog(Options()));
+  ExpectAll(store.get(), 1, 2, "after");
+  EXPECT_TRUE(absl::IsNotFound(store->Get(Key(2)).status()));
+  ExpectAll(store.get(), 3, 10, "before");
+}
+
 TEST_F(KvFileTest, KeysMustGrow) {
   auto store = MustOpen(Options());
   const auto file = MustMake(store.get());

@@ -459,6 +459,7 @@ class ServingWithDisk(unittest.TestCase):
             with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
                 table = trainer.create_table('user', dim=8, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
                 table.push(ids, np.random.default_rng(7).normal(size=(500, 8)).astype(np.float32), step=1)
+                self.assertEqual(up.cli('shard', 'split', 'user/0')[0], 0)
                 self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
                 process, _ = serving_server(up.coordinator, disk)
                 self.wait_until_ready(up)
@@ -466,23 +467,39 @@ class ServingWithDisk(unittest.TestCase):
                 process, _ = serving_server(up.coordinator, disk)
                 self.addCleanup(end, process)
                 self.wait_until_ready(up)
-                for path in glob.glob(f'{directory}/r0/serving-r0/t*/rows/*.sst'):
-                    size = os.path.getsize(path)
-                    with open(path, 'r+b') as file:
-                        file.seek(size // 8)
-                        file.write(bytes(size // 2))
+                damaged = glob.glob(f'{directory}/r0/serving-r0/t*/rows/*.sst')
+                self.assertTrue(damaged)
+                for path in damaged:
+                    self.zero(path)
                 with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
                     def exist():
                         return client.lookup({'user': ids}, timeout=20)['user'].exists
 
                     self.assertTrue(exist().all())
-                    table.delete([150, 250], step=2)  # the disk is looked at
+                    table.delete([150, 250], step=2)
+                    # Rows of a merged shard come again, and before that the noted changes are written to the disk.
+                    self.assertEqual(up.cli('shard', 'merge', 'user/0')[0], 0)
 
                     def come_again():
                         there = exist()
                         self.assertTrue(np.delete(there, [150, 250]).all())
                         return not there[[150, 250]].any() and self.rows_written(up) >= 498
                     local.eventually('all rows but two come again', come_again)
+                    local.eventually('the damaged files are gone', lambda: not any(map(self.has_zeros, damaged)))
+
+    def zero(self, path):
+        """Most of the file."""
+        size = os.path.getsize(path)
+        with open(path, 'r+b') as file:
+            file.seek(size // 8)
+            file.write(bytes(size // 2))
+
+    def has_zeros(self, path):
+        try:
+            with open(path, 'rb') as file:
+                return bytes(os.path.getsize(path) // 2) in file.read()
+        except FileNotFoundError:
+            return False
 
     def wait_until_ready(self, up):
         local.eventually('the copy is ready', lambda: [copy['state'] for table in up.json('serve', 'status')['tables']

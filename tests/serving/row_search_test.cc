@@ -143,19 +143,22 @@ std::vector<float> WildElements(uint32_t dim, Random* random) {
   return row;
 }
 
-// The quick look at codes leaves nothing out: the plain loops have none.
-TEST(RowSearchTest, FindsAmongManyRowsOfCodesWhatThePlainLoopsFind) {
+// First looks leave nothing out: the plain loops have none.
+TEST(RowSearchTest, FindsAmongManyRowsWhatThePlainLoopsFind) {
   const TestSeed seed(85);
   Random random(seed.value());
-  constexpr RowFormatKind kCodes[] = {RowFormatKind::kTbeInt8, RowFormatKind::kTbeInt4,
-                                      RowFormatKind::kTbeInt2};
-  for (int round = 0; round < 9; ++round) {
-    const RowFormatKind kind = kCodes[round % std::size(kCodes)];
-    const auto dim = static_cast<uint32_t>(1 + random.Uniform(round < 6 ? 40 : 300));
+  constexpr RowFormatKind kKinds[] = {RowFormatKind::kTbeInt8, RowFormatKind::kTbeInt4,
+                                      RowFormatKind::kTbeInt2, RowFormatKind::kFp32,
+                                      RowFormatKind::kFp16,    RowFormatKind::kBf16};
+  for (int round = 0; round < 18; ++round) {
+    const RowFormatKind kind = kKinds[round % std::size(kKinds)];
+    const uint32_t dims[] = {static_cast<uint32_t>(1 + random.Uniform(40)), 64,
+                             static_cast<uint32_t>(1 + random.Uniform(300))};
+    const uint32_t dim = dims[round / std::size(kKinds)];
     ServedMemory memory(1ull << 40);
     ServedRows best(RowCoder(kind, dim), &memory);
     ServedRows plain(RowCoder(kind, dim, PlainRowLoops()), &memory);
-    for (uint64_t id = 0; id < 20'000; ++id) {
+    for (uint64_t id = 0; id < 10'000; ++id) {
       const std::vector<float> row = WildElements(dim, &random);
       bool finite = false;
       ASSERT_TRUE(best.Put(id, row.data(), &finite).ok());

@@ -43,7 +43,8 @@ RowRanking::RowRanking(const RankQuery& query, WeightType weight_type, uint32_t 
       hashed_(hashed),
       first_id_(query.first_id),
       last_id_(query.last_id),
-      vectors_(query.vectors.size() / dim, dim) {
+      vectors_(query.vectors.size() / dim, dim),
+      floats_(query.vectors.size() / dim, dim) {
   const size_t count = query.vectors.size() / dim;
   rows_per_step_ = RowsPerStep(count, dim);
   for (size_t v = 0; v < count; ++v) {
@@ -51,6 +52,7 @@ RowRanking::RowRanking(const RankQuery& query, WeightType weight_type, uint32_t 
     double* const wide = vectors_[v];
     std::copy(vector.begin(), vector.end(), wide);
     norms_.push_back(NormOf(vector, wide));
+    quick_.push_back(MakeFloatQuery(vector.data(), dim, floats_[v]));
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
   }
 }
@@ -77,6 +79,7 @@ void RowRanking::Rank(const StoredRun& run, PositionOf position_of, Picked picke
     for (size_t v = 0; v < tops_.size(); ++v) {
       batch.vector = vectors_[v];
       batch.norm = norms_[v];
+      batch.quick_floats = &quick_[v];
       batch.floor = tops_[v].floor();
       kernels.rank_rows(&batch);
       for (uint32_t p = 0; p < batch.picked; ++p) {

@@ -70,6 +70,8 @@ class RowRanking {
   uint32_t rows_per_step_;
   uint64_t rows_read_ = 0;
   LineVectors<double> vectors_;
+  LineVectors<float> floats_;      // of quick_
+  std::vector<FloatQuery> quick_;  // one per vector
   std::vector<double> norms_;
   std::vector<TopRows> tops_;
 };
