@@ -1,5 +1,6 @@
 #include "server/shard_log/log_spares.h"
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -70,16 +71,21 @@ void LogSpares::KeepOrDelete(const std::vector<std::string>& paths) {
 }
 
 // The file has its new header before it has its new name.
-uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& path) {
+uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& path,
+                          uint64_t bytes_most) {
   header.reused = true;
   Spare spare;
   {
     absl::MutexLock lock(&mu_);
     if (spares_.empty()) return 0;
-    spare = std::move(spares_.back());  // the one used last: the system keeps its pages longest
-    spares_.pop_back();
+    // The one used last: the system keeps its pages longest.
+    size_t at = spares_.size();
+    while (at > 0 && spares_[at - 1].bytes > bytes_most) --at;
+    if (at == 0) at = spares_.size();
+    spare = std::move(spares_[at - 1]);
+    spares_.erase(spares_.begin() + static_cast<std::ptrdiff_t>(at - 1));
   }
-  if (files_->InMemory(spare.path)) {
+  if (spare.bytes <= bytes_most && files_->InMemory(spare.path)) {
     absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->OpenAt(spare.path, 0);
     absl::Status status = file.status();
     if (status.ok()) status = WriteSegmentHeader(header, sync, file->get());

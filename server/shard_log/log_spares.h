@@ -35,8 +35,10 @@ class LogSpares {
   // Keeps files of segments, oldest first, or deletes them. One call at a time.
   void KeepOrDelete(const std::vector<std::string>& paths) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the file of a segment from a spare, with that header, synced if `sync`, and returns its
-  // length; 0: there is none, or none in memory.
-  uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
+  // length, at most `bytes_most`; 0: none fits, or the one that fits is not in memory. That one, or
+  // a longer one if none fits, is deleted.
+  uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path, uint64_t bytes_most)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes all if the disk has less free than they take.
   void DeleteIfShort() ABSL_LOCKS_EXCLUDED(mu_);

@@ -69,6 +69,7 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
+    spares_.DeleteIfShort();
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
@@ -146,7 +147,7 @@ ShardLog::Usage LogWriter::GetUsage() const {
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
   usage.bytes_aside = chain_.BytesAside();
-  // The rest of the newest file; those of older segments are shorter than a record.
+  // The rest of the newest file; those of older segments have less than an eighth of their files.
   usage.bytes_spare = bytes_spare + std::max(chain_.newest().reused_bytes, chain_.newest().bytes) -
                       chain_.newest().bytes;
   usage.segments = chain_.segments().size();

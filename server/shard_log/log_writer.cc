@@ -16,6 +16,9 @@ namespace {
 // A segment is an eighth of the log, and no shorter than this: each costs a file.
 constexpr uint64_t kSegmentBytesMin = 16ull << 20;
 constexpr uint64_t kSegmentsOfLog = 8;
+// A reused segment may be longer than a new one by this factor: the log is cut by whole segments,
+// and one that has become short would be cut too seldom.
+constexpr uint64_t kReusedFactorMax = 2;
 // How many segments may wait for the sync thread before a roll syncs by itself.
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
@@ -366,11 +369,18 @@ absl::Status LogWriter::Roll() {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
   }
+  // Gives back a long rest of a reused file. The header of the next segment will say where this
+  // one ends, so an error does no harm.
+  if (file_.bytes() < file_.bytes_max() / kSegmentsOfLog * (kSegmentsOfLog - 1)) (void)file_.End();
   const absl::Status begun = BeginSegment(last_sequence_ + 1);
   if (begun.ok()) return begun;
   absl::MutexLock lock(&mu_);
   Stop(begun, /*poison=*/false);
   return stopped_;
+}
+
+uint64_t LogWriter::NewSegmentBytes() const {
+  return std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog);
 }
 
 absl::Status LogWriter::OpenSegment(const Segment& segment) {
@@ -380,9 +390,8 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
   absl::MutexLock lock(&mu_);
-  const uint64_t new_bytes = std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog);
-  const uint64_t bytes_max =
-      std::min(options_.segment_bytes, segment.reused_bytes > 0 ? segment.reused_bytes : new_bytes);
+  const uint64_t bytes_max = std::min(
+      options_.segment_bytes, segment.reused_bytes > 0 ? segment.reused_bytes : NewSegmentBytes());
   file_ = NewestSegment(std::move(file), segment.bytes, bytes_max, segment.reused_bytes > 0);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
@@ -395,8 +404,10 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   header.sequence = sequence;
   header.previous_bytes = end_.bytes;
   header.previous_crc = end_.crc;
+  uint64_t reused_most = 0;
   {
     absl::MutexLock lock(&mu_);
+    reused_most = kReusedFactorMax * NewSegmentBytes();
     header.unsynced_from =
         sync_.synced == sync_.written ? sequence : sync_.segments.front().sequence;
   }
@@ -406,7 +417,7 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.bytes = kSegmentHeaderBytes;
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
   const bool sync = options_.sync_interval_ms == 0;
-  segment.reused_bytes = spares_.Reuse(header, sync, segment.path);
+  segment.reused_bytes = spares_.Reuse(header, sync, segment.path, reused_most);
   if (segment.reused_bytes == 0) {
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
     // A failed attempt may have left a file that could not be deleted.

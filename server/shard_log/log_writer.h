@@ -105,6 +105,7 @@ class LogWriter final : public ShardLog {
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t NewSegmentBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
   static void Complete(LogAppend* append, absl::Status status);
 

@@ -27,6 +27,7 @@ class Recovery {
   absl::StatusOr<RecoveredLog> Run() {
     HOTBED_RETURN_IF_ERROR(ListSegments());
     HOTBED_RETURN_IF_ERROR(TakeMarks());
+    HOTBED_RETURN_IF_ERROR(DropUnborn());
     HOTBED_RETURN_IF_ERROR(FindLooseEnd());
     HOTBED_RETURN_IF_ERROR(ScanAll());
     HOTBED_RETURN_IF_ERROR(CheckEnd());
@@ -53,7 +54,7 @@ class Recovery {
                                               MustText(), ": it is missing"));
     }
     const uint64_t oldest = options_.marks->Get(Marks::kLogOldest).a;
-    HOTBED_RETURN_IF_ERROR(DeleteBefore(oldest));
+    DeleteBefore(oldest);
     if (oldest != 0 && oldest < segments_[0].sequence) {
       ReportHole(oldest, segments_[0].sequence - 1, oldest);
     }
@@ -62,12 +63,24 @@ class Recovery {
 
   // Segments that nobody needed any more: they were about to be deleted or written over, and may
   // have holes between them. If there are no others, the marks are not this log's.
-  absl::Status DeleteBefore(uint64_t oldest) {
-    if (segments_.back().sequence < oldest) return absl::OkStatus();
+  void DeleteBefore(uint64_t oldest) {
+    if (segments_.back().sequence < oldest) return;
     while (segments_.front().sequence < oldest) {
-      HOTBED_RETURN_IF_ERROR(files_->Delete(segments_.front().path));
+      const absl::Status status = files_->Delete(segments_.front().path);
+      if (!status.ok())
+        HOTBED_LOG(Warning) << "the log leaves a file that it needs no more: " << status;
       segments_.erase(segments_.begin());
     }
+  }
+
+  // A kill left the newest file without a whole header: the segment before it is the last one.
+  absl::Status DropUnborn() {
+    if (segments_.empty()) return absl::OkStatus();
+    const SegmentFile& file = segments_.back();
+    if (file.bytes >= kSegmentHeaderBytes || MustBeThere(file.sequence, 0)) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(files_->Delete(file.path));
+    segments_.pop_back();
+    if (!segments_.empty()) log_.last_sequence = segments_.back().sequence;
     return absl::OkStatus();
   }
 
@@ -254,6 +267,7 @@ class Recovery {
       return header.status();
     }
     if (!FollowsTheOneBefore(*header, file)) return Ends::kBefore;
+    uint64_t whole_end = kSegmentHeaderBytes;
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (!reader.is_later_part()) NoteEnd(file.sequence, reader.begin(), segment.last_crc);
@@ -261,6 +275,7 @@ class Recovery {
       if (found == Found::kRecord) {
         HOTBED_RETURN_IF_ERROR(CheckOrigin(file, reader));
         segment.last_crc = reader.header_crc();
+        whole_end = reader.next_offset();
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
@@ -276,6 +291,9 @@ class Recovery {
       HOTBED_ASSIGN_OR_RETURN(const bool more, ReportDamage(file, found, &reader));
       if (!more) break;
     }
+    // Behind damage, the bytes of an older segment must not count as this one's.
+    if (segment.damaged && file.may_have_old_bytes)
+      segment.bytes = std::max(whole_end, must_.a == file.sequence ? must_.b : 0);
     before_ = segment.damaged || header->emptied() ? std::nullopt : std::optional(segment);
     // CheckEnd() looks at the newest segment. An older one must have the marked end too: that of a
     // copy of the folder that went on by itself does not.
@@ -394,9 +412,7 @@ class Recovery {
   }
 
   absl::StatusOr<Ends> BadSegmentHeader(const SegmentFile& file, const std::string& why) {
-    const bool unborn = file.sequence == log_.last_sequence && file.bytes < kSegmentHeaderBytes &&
-                        !MustBeThere(file.sequence, 0);
-    if (unborn || IsLoose(file.sequence, 0)) {
+    if (IsLoose(file.sequence, 0)) {
       HOTBED_RETURN_IF_ERROR(Drop(file, why));
       return Ends::kInside;
     }

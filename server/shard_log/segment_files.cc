@@ -6,9 +6,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/shard_log/record_group.h"
 #include "server/shard_log/segment_format.h"
 
 namespace hotbed {
+namespace {
+
+// Whether a record or group of the segment begins at `offset`.
+absl::StatusOr<bool> HasRecordAt(const SegmentFile& file, uint64_t offset, FileSystem* files) {
+  char bytes[kRecordHeaderBytes];
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t got,
+                          files->ReadAt(file.path, offset, kRecordHeaderBytes, bytes));
+  return got == kRecordHeaderBytes && (DecodeRecordHeader(bytes, file.sequence).has_value() ||
+                                       DecodeGroupHeader(bytes, file.sequence).has_value());
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(const std::string& dir,
                                                           FileSystem* files) {
@@ -34,6 +47,9 @@ absl::StatusOr<std::vector<SegmentFile>> ListSegmentFiles(const std::string& dir
     if (i == 0 || lost_header || segments[i - 1].sequence + 1 != file.sequence) continue;
     SegmentFile& before = segments[i - 1];
     if (!before.may_have_old_bytes || header->previous_bytes < kSegmentHeaderBytes) continue;
+    // Then the header is not of the segment that followed it: both must be told.
+    HOTBED_ASSIGN_OR_RETURN(const bool goes_on, HasRecordAt(before, header->previous_bytes, files));
+    if (goes_on) continue;
     before.bytes = std::min(before.bytes, header->previous_bytes);
     before.may_have_old_bytes = false;
   }

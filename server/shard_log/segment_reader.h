@@ -43,7 +43,7 @@ class SegmentReader {
   absl::StatusOr<bool> SkipDamage();
 
   // The end of the last record or group from `offset` on whose header is whole; 0: there is none.
-  // Leaves the place of Next as it is.
+  // Leaves the place of Next as it is; ids and gradients of record() are gone.
   absl::StatusOr<uint64_t> EndBehind(uint64_t offset);
   // After Next found damage: the same for records and groups that begin behind it.
   absl::StatusOr<uint64_t> EndBehindDamage() {

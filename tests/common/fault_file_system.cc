@@ -93,6 +93,7 @@ FaultFileSystem::~FaultFileSystem() = default;
 void FaultFileSystem::Crash() {
   absl::MutexLock lock(&mutex_);
   ++generation_;
+  steps_left_ = -1;
   locks_.clear();
   UndoRenames();
   for (auto& [path, content] : files_) {
@@ -152,6 +153,7 @@ void FaultFileSystem::UndoRenames() {
 void FaultFileSystem::Kill() {
   absl::MutexLock lock(&mutex_);
   ++generation_;
+  steps_left_ = -1;
   locks_.clear();
   for (auto& [path, content] : files_) content = std::make_shared<Content>(*content);
 }
@@ -196,6 +198,22 @@ absl::Status FaultFileSystem::CheckGeneration(uint64_t generation, const std::st
   return absl::AbortedError(absl::StrCat(path, " was opened before the crash"));
 }
 
+void FaultFileSystem::DieAfter(int operations) {
+  absl::MutexLock lock(&mutex_);
+  steps_left_ = operations;
+}
+
+bool FaultFileSystem::dead() const {
+  absl::MutexLock lock(&mutex_);
+  return steps_left_ == 0;
+}
+
+absl::Status FaultFileSystem::Step(const std::string& path) {
+  if (steps_left_ > 0) --steps_left_;
+  if (steps_left_ != 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("the process died before it changed ", path));
+}
+
 bool FaultFileSystem::TakeFault(int* count) {
   if (*count == 0) return false;
   --*count;
@@ -214,9 +232,11 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
                                      uint64_t* at, absl::Span<const struct iovec> pieces) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  if (steps_left_ == 0) return Step(path);
+  const absl::Status died = Step(path);
   std::string bytes;
   for (const iovec& piece : pieces) bytes.append(static_cast<char*>(piece.iov_base), piece.iov_len);
-  const bool fails = TakeFault(&failing_appends_);
+  const bool fails = TakeFault(&failing_appends_) || !died.ok();
   if (fails) bytes.resize(random_.Uniform(bytes.size() + 1));
   std::string& whole = content->bytes;
   const uint64_t over = std::min<uint64_t>(whole.size() - *at, bytes.size());
@@ -226,6 +246,7 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
   if (over > 0 && !content->before.has_value()) content->before = whole.substr(0, content->synced);
   whole.replace(*at, over, bytes);
   *at += bytes.size();
+  if (!died.ok()) return died;
   if (fails) return InputOutputError("append to", path);
   if (full) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot append to ", path, ": no space left"));
@@ -236,6 +257,7 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
 absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (TakeSyncFault()) {
     content->dropped = true;
     return InputOutputError("sync", path);
@@ -252,6 +274,7 @@ absl::Status FaultFileSystem::Truncate(uint64_t generation, const std::string& p
                                        Content* content, uint64_t size) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  HOTBED_RETURN_IF_ERROR(Step(path));
   const uint64_t before = content->bytes.size();
   if (size < before && free_bytes_ != UINT64_MAX) free_bytes_ += before - size;
   if (size < content->synced && !content->before.has_value())
@@ -269,6 +292,7 @@ void FaultFileSystem::Unlock(uint64_t generation, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAppend(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
   std::shared_ptr<Content>& content = files_[path];
   if (content == nullptr) content = std::make_shared<Content>();
@@ -300,6 +324,7 @@ absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const st
 
 absl::Status FaultFileSystem::SyncShared(const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (TakeSyncFault()) return InputOutputError("sync", path);
   content->shared = content->bytes;
   return absl::OkStatus();
@@ -324,6 +349,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::ReadAt(const std::string& path, uint64
 
 absl::Status FaultFileSystem::WriteAtomically(const std::string& path, absl::string_view content) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
   if (TakeSyncFault()) return InputOutputError("sync", path);
   if (content.size() > free_bytes_) {
@@ -359,6 +385,7 @@ absl::StatusOr<std::vector<std::string>> FaultFileSystem::List(const std::string
 
 absl::Status FaultFileSystem::Rename(const std::string& from, const std::string& to) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(from));
   const auto found = files_.find(from);
   if (found == files_.end()) return Missing("rename", from);
   files_[to] = found->second;
@@ -376,6 +403,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
 
 absl::Status FaultFileSystem::Delete(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   const auto found = files_.find(path);
   if (found == files_.end()) {
     const auto inside = files_.lower_bound(path + "/");
@@ -395,6 +423,7 @@ absl::Status FaultFileSystem::MakeDir(const std::string& path) {
 
 absl::Status FaultFileSystem::SyncDir(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(path) == 0) return Missing("sync", path);
   if (TakeSyncFault()) return InputOutputError("sync", path);
   renames_.clear();

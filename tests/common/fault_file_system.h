@@ -40,6 +40,10 @@ class FaultFileSystem : public FileSystem {
   void Crash();
   // Leaves the state after kill -9: all bytes stay, and every open file and lock is gone.
   void Kill();
+  // The process dies in the n-th operation from now on that changes anything: that append is cut
+  // short, and all later ones fail with Aborted until Kill or Crash.
+  void DieAfter(int operations);
+  bool dead() const;
   // Bytes that may still be written before ResourceExhausted; the write that crosses it is cut
   // short. Max: no limit.
   void SetFreeBytes(uint64_t bytes);
@@ -106,6 +110,8 @@ class FaultFileSystem : public FileSystem {
   absl::Status SyncShared(const std::string& path, Content* content);
   absl::Status Truncate(uint64_t generation, const std::string& path, Content* content,
                         uint64_t size);
+  // Counts an operation; an error if the process is dead.
+  absl::Status Step(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeFault(int* count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeSyncFault() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlock(uint64_t generation, const std::string& path);
@@ -119,6 +125,7 @@ class FaultFileSystem : public FileSystem {
   std::set<std::string> locks_ ABSL_GUARDED_BY(mutex_);
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // grows with each crash; old handles are dead
   uint64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  int steps_left_ ABSL_GUARDED_BY(mutex_) = -1;  // until the process dies; -1: it lives on
   bool in_memory_ ABSL_GUARDED_BY(mutex_) = true;
   int failing_syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   int syncs_before_failing_ ABSL_GUARDED_BY(mutex_) = 0;

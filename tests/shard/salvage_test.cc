@@ -26,7 +26,7 @@ constexpr uint64_t kSegmentBytes = 64 + 5 * kRecord;
 class SalvageTest : public ::testing::Test {
  protected:
   // As a kill leaves it: the newest segment is a reused one with two records, and so is the one
-  // before with four.
+  // before with five.
   SalvageTest() : dir_(temp_.path() + "/killed") {
     const std::string alive = temp_.path() + "/alive";
     fs::create_directories(alive);
@@ -43,9 +43,10 @@ class SalvageTest : public ::testing::Test {
       if (lsn > 10) log->SetLeastNeeded(kShardA, lsn - 9);
     }
     log->SetLeastNeeded(kShardA, 26);
-    // Too long for the rest of its file.
-    EXPECT_TRUE(AppendCommit(log.get(), kShardA, 35, 20, 8).ok());
-    EXPECT_TRUE(AppendCommit(log.get(), kShardA, 36, 8, 8).ok());
+    EXPECT_TRUE(AppendCommit(log.get(), kShardA, 35, 3, 8).ok());
+    // Too long for the rest of its file, which is so short that it stays.
+    EXPECT_TRUE(AppendCommit(log.get(), kShardA, 36, 20, 8).ok());
+    EXPECT_TRUE(AppendCommit(log.get(), kShardA, 37, 8, 8).ok());
     fs::copy(alive, dir_, fs::copy_options::recursive);
     for (const auto& entry : fs::directory_iterator(dir_ + "/log")) {
       if (entry.path().extension() == ".log") segments_.push_back(entry.path());

@@ -1,5 +1,7 @@
 // Segments that are written over older ones: no record of an older segment is ever read as one of
 // now, and none of now is missed.
+#include "server/shard_log/log_spares.h"
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -125,7 +127,9 @@ TEST_F(SparesTest, ASegmentEndsWhereTheNextOneSays) {
     auto log = Open();
     Lsn lsn = Fill(log.get());
     const std::string ended = Newest();
-    ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 30, 8).ok());
+    for (const uint32_t ids : {8, 3, 30}) {
+      ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, ids, 8).ok());
+    }
     ASSERT_NE(Newest(), ended);
     ASSERT_EQ(files_.ReadAll(ended)->size(), kSegmentBytes) << "nothing is cut on the way";
     options_.rebooted = power_loss;
@@ -139,11 +143,73 @@ TEST_F(SparesTest, ASegmentEndsWhereTheNextOneSays) {
   }
 }
 
+TEST_F(SparesTest, ASegmentThatEndsEarlyGivesTheRestOfItsFileBack) {
+  auto log = Open();
+  const Lsn lsn = Fill(log.get());
+  const std::string ended = Newest();
+  ASSERT_TRUE(AppendCommit(log.get(), kShardA, lsn + 1, 30, 8).ok());
+  EXPECT_EQ(files_.ReadAll(ended)->size(), 64 + 2 * kRecord);
+}
+
+// kill -9 between the creation of a new file and its header.
+TEST_F(SparesTest, AFileThatWasNeverBornLeavesTheSegmentBeforeItTheNewest) {
+  for (const uint64_t bytes : {0, 1, 63}) {
+    SCOPED_TRACE(bytes);
+    Reset();
+    auto log = Open();
+    Lsn lsn = Fill(log.get());
+    const std::string newest = Newest();
+    const uint64_t next = *ParseSegmentName(newest.substr(newest.rfind('/') + 1)) + 1;
+    SetContents(next, std::string(bytes, 'x'));
+    for (int start = 0; start < 3; ++start) {
+      const std::vector<std::string> found = Restart(&log);
+      ASSERT_THAT(log->damage(), IsEmpty());
+      EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+      for (int i = 0; i < 3; ++i) Append(log.get(), ++lsn);
+    }
+  }
+}
+
+// The header of the next segment names an end that has a record behind it: it is not the header of
+// the segment that followed.
+TEST_F(SparesTest, AnEndThatIsNotTheEndIsDamage) {
+  auto log = Open();
+  const Lsn lsn = Fill(log.get());
+  const std::string newest = Newest();
+  const uint64_t sequence = *ParseSegmentName(newest.substr(newest.rfind('/') + 1));
+  const std::string first = Contents(sequence).substr(64, kRecord);
+  SegmentHeader header;
+  header.sequence = sequence + 1;
+  header.unsynced_from = sequence + 1;
+  header.previous_bytes = 64 + kRecord;
+  header.previous_crc = RecordHeaderCrc(first.data());
+  SetContents(sequence + 1, EncodeSegmentHeader(header));
+  marks_->Set(Marks::kLogWritten, {sequence + 1, kSegmentHeaderBytes, 0});
+  const std::vector<std::string> found = Restart(&log);
+  EXPECT_FALSE(log->damage().empty());
+  EXPECT_EQ(found.back(), NameOf(kShardA, lsn));
+}
+
+// A log that has become short needs short segments.
+TEST_F(SparesTest, ALongSpareIsNotWrittenOverWhereShortSegmentsAreNeeded) {
+  ASSERT_TRUE(files_.MakeDir(kLogDir).ok());
+  LogSpares spares(kLogDir, /*bytes_min=*/100, &files_);
+  SetContents(1, std::string(1000, 'a'));
+  SetContents(2, std::string(3000, 'b'));
+  spares.KeepOrDelete({SegmentPath(1), SegmentPath(2)});
+  ASSERT_EQ(Spares(), 2u);
+  EXPECT_EQ(spares.Reuse({.sequence = 3}, /*sync=*/false, SegmentPath(3), 2000), 1000u);
+  EXPECT_EQ(Spares(), 1u);
+  EXPECT_EQ(spares.Reuse({.sequence = 4}, /*sync=*/false, SegmentPath(4), 2000), 0u);
+  EXPECT_EQ(Spares(), 0u) << "it would never fit";
+}
+
 // Behind the records of a segment that a refused shard needs, others are emptied.
 TEST_F(SparesTest, AnEmptiedSegmentStillSaysWhereTheOneBeforeEnds) {
   auto log = Open();
   Lsn lsn = Fill(log.get());
   ASSERT_TRUE(AppendCommit(log.get(), kShardB, 1, 8, 8).ok());
+  ASSERT_TRUE(AppendCommit(log.get(), kShardB, 2, 3, 8).ok());
   const std::string ended = Newest();
   log->SetAside(kShardB, true);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(AppendCommit(log.get(), kShardA, ++lsn, 30, 8).ok());
@@ -320,7 +386,7 @@ TEST_F(SparesTest, DamageBeforeTheMarkIsDamage) {
   }
 }
 
-// Records of now and then, kills, power losses and disks that fail.
+// Records of now and then, kills in any operation, power losses and disks that fail.
 TEST_F(SparesTest, AfterAnyEndTheLogHasWhatItMust) {
   const TestSeed seed(20261128);
   uint64_t reused = 0;
@@ -331,8 +397,9 @@ TEST_F(SparesTest, AfterAnyEndTheLogHasWhatItMust) {
     ShardLogOptions options = options_;
     options.sync_interval_ms = random.OneIn(3) ? 0 : -1;
     auto marks = *Marks::Open("/MARKS", &files, /*make=*/true);
-    Lsn last = 0;    // acknowledged
-    Lsn synced = 0;  // of them
+    Lsn last = 0;      // acknowledged
+    bool cut = false;  // the process died in the next append, which may be there as a whole
+    Lsn synced = 0;    // of them
     Lsn needed = 1;
     for (int start = 0; start < 8; ++start) {
       options.marks = marks.get();
@@ -350,13 +417,16 @@ TEST_F(SparesTest, AfterAnyEndTheLogHasWhatItMust) {
       }
       const Lsn end = first + found.size() - 1;
       ASSERT_LE(first, needed);
-      ASSERT_LE(end, last);
+      ASSERT_LE(end, last + (cut ? 1 : 0));
       ASSERT_GE(end, options.rebooted ? synced : last);
       last = synced = end;
-      for (uint64_t count = random.Uniform(24); count > 0; --count) {
+      cut = false;
+      if (random.OneIn(2)) files.DieAfter(1 + static_cast<int>(random.Uniform(60)));
+      for (uint64_t count = random.Uniform(24); count > 0 && !files.dead(); --count) {
         if (random.OneIn(30)) files.FailAppends(1);
         if (!AppendCommit(log->get(), kShardA, last + 1, 1 + random.Uniform(12), 8).ok()) {
-          (void)(*log)->TryResume();
+          cut = files.dead();
+          if (!cut) (void)(*log)->TryResume();
           continue;
         }
         ++last;
@@ -365,7 +435,7 @@ TEST_F(SparesTest, AfterAnyEndTheLogHasWhatItMust) {
           if (last > kNeeded) needed = last - kNeeded;
           (*log)->SetLeastNeeded(kShardA, needed);
         }
-        EXPECT_TRUE(random.OneIn(2) || marks->Sync().ok());
+        EXPECT_TRUE(random.OneIn(2) || marks->Sync().ok() || files.dead());
         if (options.sync_interval_ms == 0) synced = last;
       }
       const std::vector<std::string> names = *files.List(kLogDir);
