@@ -7,7 +7,12 @@
 // ShardLog, each into fresh files, which are deleted untimed. The roof is an honest best case: one
 // write() per record from one contiguous buffer that stays in the cache, without checksums, frames
 // or segments. Medians of five interleaved rounds.
+//
+// Two more runs write four times as much, of which the last 128 MiB are needed, as where rows are
+// written back: into new files, and over those of segments that nobody needs. Their figures are of
+// the second half; the processor time is that of the thread that appends and deletes.
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -23,6 +28,7 @@
 #include "common/clock.h"
 #include "common/files/crc32c.h"
 #include "common/files/file_system.h"
+#include "common/files/marks.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
 
@@ -38,6 +44,14 @@ struct Options {
   uint64_t dim = 64;
   uint64_t batch = 1;  // records appended before each Commit
 };
+
+constexpr uint64_t kNeededBytes = 128ull << 20;
+
+double ProcessorSeconds() {
+  timespec time;
+  HOTBED_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 double Seconds(int64_t since_ns) { return (Clock::Real()->NowNs() - since_ns) * 1e-9; }
 
@@ -117,6 +131,65 @@ double LogAppends(const Options& options, int64_t sync_interval_ms, bool scatter
   return records * record_bytes / seconds;
 }
 
+struct SteadyCost {
+  double rate = 0;          // bytes per second
+  double processor_us = 0;  // per record
+};
+
+SteadyCost SteadyAppends(const Options& options, bool written_over) {
+  ShardLogOptions log_options;
+  log_options.dir = absl::StrCat(options.dir, "/log");
+  FileSystem* const files = FileSystem::Real();
+  const std::string marks_path = absl::StrCat(options.dir, "/MARKS");
+  std::unique_ptr<Marks> marks = Marks::Open(marks_path, files, /*make=*/true).value();
+  if (written_over) log_options.marks = marks.get();
+  std::unique_ptr<ShardLog> log = ShardLog::Open(log_options, files, Clock::Real()).value();
+  Push push(options, false);
+  const Lsn needed = kNeededBytes / push.bytes();
+  const Lsn records = 4 * (options.mib << 20) / push.bytes();
+  uint64_t failures = 0;
+  int64_t start = 0;
+  double processor = 0;
+  for (Lsn lsn = 1; lsn <= records; ++lsn) {
+    if (lsn == records / 2) {
+      start = Clock::Real()->NowNs();
+      processor = ProcessorSeconds();
+    }
+    log->Append(push.Next(lsn, &failures));
+    log->Commit();
+    if (lsn > needed && lsn % 64 == 0) log->SetLeastNeeded({1, 0}, lsn - needed);
+  }
+  const double measured = static_cast<double>(records - records / 2);
+  const SteadyCost cost = {measured * push.bytes() / Seconds(start),
+                           (ProcessorSeconds() - processor) * 1e6 / measured};
+  HOTBED_CHECK(failures == 0) << failures << " appends failed: " << log->GetUsage().error;
+  log.reset();
+  const std::vector<std::string> names = files->List(log_options.dir).value();
+  for (const std::string& name : names) {
+    HOTBED_CHECK(files->Delete(absl::StrCat(log_options.dir, "/", name)).ok());
+  }
+  HOTBED_CHECK(files->Delete(marks_path).ok());
+  return cost;
+}
+
+void PrintSteady(const Options& options) {
+  std::array<std::vector<double>, 2> rates;
+  std::array<std::vector<double>, 2> processor;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const size_t written_over : {0, 1}) {
+      const SteadyCost cost = SteadyAppends(options, written_over != 0);
+      rates[written_over].push_back(cost.rate);
+      processor[written_over].push_back(cost.processor_us);
+    }
+  }
+  const std::array<const char*, 2> names = {"log in steady state, new files",
+                                            "the same, over old segments"};
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::printf("%-32s %7.2f GB/s   %.1f us of processor time per record\n", names[i],
+                bench::Median(rates[i]) / 1e9, bench::Median(processor[i]));
+  }
+}
+
 double Checksums(const Options& options) {
   const std::vector<char> bytes(options.rows * options.dim * 4, 'x');
   uint32_t crc = 0;
@@ -159,6 +232,7 @@ void Run(const Options& options) {
     const double rate = bench::Median(measured[v]);
     std::printf("%-32s %7.2f GB/s   %.2f\n", variants[v].name, rate / 1e9, rate / roof);
   }
+  PrintSteady(options);
   std::printf("%-32s %7.2f GB/s\n", "CRC32C alone", Checksums(options) / 1e9);
 }
 

@@ -2,11 +2,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -87,6 +89,22 @@ absl::StatusOr<int> OpenScratch(const std::string& dir) {
   }
   unlink(path.c_str());
   return file;
+}
+
+// Writes one record after the other, each at the place that the shared count gives it, until `end`
+// or until a write fails. `pages` is as long as the longest of them.
+void WriteRecords(int file, uint64_t record_bytes, const uint8_t* pages, double end,
+                  std::atomic<uint64_t>* next, std::atomic<int>* failed) {
+  const uint64_t in_file = kAppendBytesMax / record_bytes;
+  while (failed->load() == 0 && Seconds() < end) {
+    const uint64_t record = next->fetch_add(1) % in_file;
+    const uint64_t from = record * record_bytes / kPageBytes * kPageBytes;
+    const uint64_t bytes = (record + 1) * record_bytes / kPageBytes * kPageBytes - from;
+    if (bytes == 0) continue;
+    const ssize_t wrote = pwrite(file, pages, bytes, static_cast<off_t>(from));
+    if (wrote < 0 || static_cast<uint64_t>(wrote) != bytes)
+      failed->store(wrote < 0 ? errno : ENOSPC);
+  }
 }
 
 // Calls work(ids) with batches of uniformly random ids: rows/s.
@@ -178,6 +196,36 @@ absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, do
                                                      " bytes: ", std::strerror(failed)));
   }
   return records / (now - begin);
+}
+
+absl::StatusOr<double> DirectAppends(const std::string& dir, uint64_t record_bytes, int in_flight,
+                                     double seconds) {
+  HOTBED_ASSIGN_OR_RETURN(const int file, OpenScratch(dir));
+  const absl::Cleanup close_file = [file] { close(file); };
+  const bool accepts = fcntl(file, F_SETFL, O_DIRECT) == 0;
+  // Ignored: a file system without fallocate sets blocks aside as they are written.
+  if (accepts) (void)fallocate(file, 0, 0, static_cast<off_t>(kAppendBytesMax));
+  HOTBED_ASSIGN_OR_RETURN(const HugeBuffer pages, HugeBuffer::Allocate(record_bytes + kPageBytes));
+  std::memset(pages.data(), 'r', pages.size());
+  std::atomic<uint64_t> records = 0;
+  std::atomic<int> failed = accepts ? 0 : EINVAL;
+  const double begin = Seconds();
+  std::vector<std::thread> writers;
+  for (int i = 0; i < in_flight; ++i) {
+    writers.emplace_back(WriteRecords, file, record_bytes, pages.data(), begin + seconds, &records,
+                         &failed);
+  }
+  for (std::thread& writer : writers) writer.join();
+  const double taken = Seconds() - begin;
+  if (failed.load() == EINVAL || failed.load() == EOPNOTSUPP) {
+    return absl::UnimplementedError(
+        absl::StrCat("the file system of ", dir, " refuses direct writes (O_DIRECT)"));
+  }
+  if (failed.load() != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("writing directly to a file in ", dir, ": ", std::strerror(failed.load())));
+  }
+  return static_cast<double>(records.load()) / taken;
 }
 
 absl::StatusOr<DiskRate> WriteAndRead(const std::string& dir, double seconds) {

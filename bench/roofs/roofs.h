@@ -73,6 +73,12 @@ absl::StatusOr<double> Memcpy(double seconds);
 absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds,
                                bool synced);
 
+// The same bytes by `in_flight` threads with O_DIRECT into one file whose space is set aside first:
+// records/s. Writes are whole pages: records begin and end at the page before their place.
+// Unimplemented: the file system refuses direct writes.
+absl::StatusOr<double> DirectAppends(const std::string& dir, uint64_t record_bytes, int in_flight,
+                                     double seconds);
+
 // Unary calls of generic ByteBuffer messages in an open loop at `rate` calls/s: the 99th percentile
 // of their latencies in seconds, which count from the time at which a call was scheduled.
 absl::StatusOr<double> GrpcUnaryP99(const MessageLoad& load, double rate);

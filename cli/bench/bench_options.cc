@@ -85,7 +85,7 @@ std::vector<BenchOption> BenchOptionList(BenchOptions* o) {
        {}},
       {"--preload,!--no-preload", &o->preload, "Push every row once before a pull is measured", {}},
       {"--roofs,!--no-roofs", &o->roofs, "Measure this machine's roofs in the same run", {}},
-      {"--dir", &o->dir, "Folder for the roof of plain appends: on the disk of the servers", {}},
+      {"--dir", &o->dir, "Folder for the roofs of appends: on the disk of the servers", {}},
       {"--suite",
        &o->suite,
        "Run every network row of docs/measurements.md instead, and print bar and ratio",

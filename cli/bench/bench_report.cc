@@ -63,6 +63,7 @@ struct RoofSummary {
   std::string name;
   double rows_per_s = 0;
   double ratio = 0;  // the load to the roof
+  std::string refused;
 };
 
 std::vector<RoofSummary> Summarise(const BenchRun& run) {
@@ -73,7 +74,8 @@ std::vector<RoofSummary> Summarise(const BenchRun& run) {
       rates.push_back(run.roofs[r][line].rows_per_s);
       ratios.push_back(run.rounds[r].RowsPerSecond() / run.roofs[r][line].rows_per_s);
     }
-    out.push_back({run.roofs[0][line].name, Median(rates), Median(ratios)});
+    const RoofLine& first = run.roofs[0][line];
+    out.push_back({first.name, Median(rates), Median(ratios), first.refused});
   }
   return out;
 }
@@ -168,6 +170,10 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   }
   json["roofs"] = ordered_json::array();
   for (const RoofSummary& roof : Summarise(run)) {
+    if (!roof.refused.empty()) {
+      json["roofs"].push_back({{"name", roof.name}, {"refused", roof.refused}});
+      continue;
+    }
     json["roofs"].push_back(
         {{"name", roof.name}, {"rows_per_s", roof.rows_per_s}, {"ratio", roof.ratio}});
   }
@@ -225,6 +231,10 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
   if (roofs.empty()) return;
   TablePrinter table({"roof of this machine, this run", "rows/s", "ours to it"});
   for (const RoofSummary& roof : roofs) {
+    if (!roof.refused.empty()) {
+      table.AddRow({roof.name, roof.refused, "-"});
+      continue;
+    }
     table.AddRow({roof.name, ShortCount(roof.rows_per_s), absl::StrFormat("%.2f", roof.ratio)});
   }
   *options.out << "\n" << table.ToText();

@@ -25,6 +25,7 @@ struct MessageShape {
 struct RoofLine {
   std::string name;
   double rows_per_s = 0;
+  std::string refused;  // why this machine has no such roof; empty: it has
 };
 
 constexpr uint64_t kMessageHeaderBytes = 96;
@@ -39,6 +40,9 @@ absl::StatusOr<double> GrpcPushRoof(const MessageShape& shape, double seconds);
 absl::StatusOr<double> TcpGatherRoof(const MessageShape& shape, double seconds);
 // `synced`: the rate of the disk, with one sync at the end; otherwise the rate of the page cache.
 absl::StatusOr<double> AppendRoof(const MessageShape& shape, double seconds, bool synced);
+// The rate of the disk itself, without the page cache. Unimplemented: the file system refuses
+// direct writes.
+absl::StatusOr<double> DirectAppendRoof(const MessageShape& shape, double seconds);
 
 }  // namespace hotbed
 

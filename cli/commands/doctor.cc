@@ -43,6 +43,7 @@ void ExamineCluster(const v1::ClusterMap& map, const CommandContext& context,
   checks->push_back(CheckReady(reports));
   checks->push_back(CheckVersions(reports));
   checks->push_back(CheckKernels(reports));
+  checks->push_back(CheckLogs(reports));
   checks->push_back(CheckDamage(reports));
   checks->push_back(CheckReplicas(map));
   checks->push_back(CheckDomains(map));

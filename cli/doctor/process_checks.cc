@@ -262,6 +262,20 @@ Check CheckKernels(const std::vector<Report>& reports) {
   return {"kernels", Verdict::kOk, found.empty() ? "no server says which it runs" : found};
 }
 
+Check CheckLogs(const std::vector<Report>& reports) {
+  std::string found;
+  for (const Report& report : reports) {
+    report.ForEach("hotbed_server_log_spare_bytes", [&](const nlohmann::json&, double spare) {
+      absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name,
+                      spare > 0
+                          ? absl::StrCat(": over old segments, with ",
+                                         FormatBytes(static_cast<uint64_t>(spare)), " of them")
+                          : ": into new files");
+    });
+  }
+  return {"logs", Verdict::kOk, found.empty() ? "no server says how it writes its log" : found};
+}
+
 Check CheckClocks(const std::vector<Report>& reports) {
   std::string apart;
   for (const Report& report : reports) {

@@ -111,6 +111,17 @@ class PosixFile : public WritableFile {
   uint64_t size_;
 };
 
+// One byte per page of a mapped file: whether it is in memory.
+bool AllPagesInMemory(int fd, uint64_t bytes) {
+  void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return false;
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((bytes + page - 1) / page);
+  const bool known = mincore(data, bytes, pages.data()) == 0;
+  munmap(data, bytes);
+  return known && std::all_of(pages.begin(), pages.end(), [](unsigned char c) { return c & 1; });
+}
+
 class PosixSharedFile : public SharedFile {
  public:
   PosixSharedFile(int fd, std::string path, char* data, uint64_t bytes)
@@ -148,6 +159,13 @@ class PosixFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override {
     return OpenPosix(path, O_CREAT | O_WRONLY);
+  }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenAt(const std::string& path,
+                                                       uint64_t offset) override {
+    const int fd = Open(path, O_WRONLY);
+    if (fd < 0) return Failed("open", path);
+    return std::make_unique<PosixFile>(fd, path, offset);
   }
 
   absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
@@ -220,6 +238,22 @@ class PosixFileSystem : public FileSystem {
     closedir(handle);
     std::sort(names.begin(), names.end());
     return names;
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
+                                                 : Failed(absl::StrCat("rename ", from, " to"), to);
+  }
+
+  bool InMemory(const std::string& path) override {
+    const absl::StatusOr<uint64_t> bytes = FileSize(path);
+    if (!bytes.ok()) return false;
+    if (*bytes == 0) return true;
+    const int fd = Open(path, O_RDONLY);
+    if (fd < 0) return false;
+    const bool in_memory = AllPagesInMemory(fd, *bytes);
+    close(fd);
+    return in_memory;
   }
 
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {

@@ -50,6 +50,10 @@ class FileSystem {
 
   // Creates the file if it does not exist.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) = 0;
+  // Opens a file that exists. Appends begin at `offset`, which is at most its size, and go over the
+  // bytes that are there; those beyond the appends stay.
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenAt(const std::string& path,
+                                                               uint64_t offset) = 0;
   // Creates the file if it does not exist; makes it `bytes` long, with zeros.
   virtual absl::StatusOr<std::unique_ptr<SharedFile>> OpenShared(const std::string& path,
                                                                  uint64_t bytes) = 0;
@@ -63,6 +67,11 @@ class FileSystem {
   virtual absl::Status WriteAtomically(const std::string& path, absl::string_view content) = 0;
   // Names, sorted.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& dir) = 0;
+  // Atomic, and durable once SyncDir has returned OK. A file that had the name `to` is gone.
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  // Whether the bytes of a file are in the memory of the system, so that no write over a part of
+  // them reads the disk.
+  virtual bool InMemory(const std::string& path) = 0;
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
   virtual absl::Status Delete(const std::string& path) = 0;   // a file or an empty directory
   virtual absl::Status MakeDir(const std::string& path) = 0;  // with parents; OK if it exists

@@ -263,6 +263,7 @@ void Recovery::RefuseDamaged(const ShardDirectory::Map& map) {
 }
 
 void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Health& health) {
+  log->GiveBackSpares(/*disk_is_full=*/!health.background_error.empty());
   if (log->GetUsage().read_only) {
     if (const absl::Status resumed = log->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;

@@ -49,7 +49,7 @@ class Recovery {
 };
 
 // Tries to get a read-only log and a read-only spill tier back to work: a full disk may have space
-// again.
+// again, also where it is the log's spares that took it.
 void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Health& health);
 
 }  // namespace hotbed

@@ -23,6 +23,7 @@
 #include "server/host/catalog_file.h"
 #include "server/shard_log/identity_file.h"
 #include "server/shard_log/promise_file.h"
+#include "server/shard_log/segment_files.h"
 #include "server/shard_log/segment_reader.h"
 #include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -135,23 +136,25 @@ class Salvager {
   }
 
   absl::Status ReadLog() {
-    const auto names = files_->List(PathOf("log"));
-    if (!names.ok()) {
-      Note("log", names.status());
+    const auto segments = ListSegmentFiles(PathOf("log"), files_);
+    if (!segments.ok()) {
+      Note("log", segments.status());
       return absl::OkStatus();
     }
+    const Mark written = MarkOf(Marks::kLogWritten);
+    const uint64_t oldest = MarkOf(Marks::kLogOldest).a;
     uint64_t last = 0;
-    for (const std::string& name : *names) {
-      const std::optional<uint64_t> sequence = ParseSegmentName(name);
-      if (!sequence.has_value()) continue;
-      if (last != 0 && *sequence != last + 1) NoteMissing(last + 1, *sequence - 1);
-      last = *sequence;
-      HOTBED_RETURN_IF_ERROR(ReadSegment(name));
+    for (const SegmentFile& segment : *segments) {
+      if (segment.sequence < oldest) continue;  // not needed, and perhaps being written over
+      if (last != 0 && segment.sequence != last + 1) NoteMissing(last + 1, segment.sequence - 1);
+      last = segment.sequence;
+      HOTBED_RETURN_IF_ERROR(ReadSegment(segment, written));
     }
-    const Mark written = marks_ == nullptr ? Mark() : marks_->Get(Marks::kLogWritten);
     if (written.a > last) NoteMissing(last + 1, written.a);
     return absl::OkStatus();
   }
+
+  Mark MarkOf(Marks::Field field) const { return marks_ == nullptr ? Mark() : marks_->Get(field); }
 
   void NoteMissing(uint64_t first, uint64_t last) {
     report_.files.push_back(
@@ -161,19 +164,27 @@ class Salvager {
              : absl::StrCat("it is missing, and so is every segment up to ", SegmentName(last))});
   }
 
-  absl::Status ReadSegment(const std::string& name) {
-    const std::string path = PathOf("log/" + name);
-    HOTBED_ASSIGN_OR_RETURN(const uint64_t bytes, files_->FileSize(path));
-    SegmentReader reader(files_, path, bytes);
+  absl::Status ReadSegment(const SegmentFile& file, const Mark& written) {
+    SegmentReader reader(files_, file.path, file.bytes);
     const auto header = reader.ReadHeader();
     std::string trouble = std::string(header.status().message());
-    while (header.ok()) {
+    const bool reads = header.ok() && header->sequence == file.sequence;
+    if (header.ok() && !reads) {
+      trouble = absl::StrCat("it says that it is ", SegmentName(header->sequence));
+    }
+    while (reads) {
       HOTBED_ASSIGN_OR_RETURN(const SegmentReader::Found found, reader.Next());
       if (found == SegmentReader::Found::kEnd) break;
       if (found == SegmentReader::Found::kRecord) {
         Count(reader.header());
         continue;
       }
+      HOTBED_ASSIGN_OR_RETURN(const bool ends, EndsBeforeOldBytes(file, written, &reader));
+      if (ends && marks_ == nullptr && trouble.empty()) {
+        trouble = absl::StrCat("without MARKS, nobody knows whether it had records behind offset ",
+                               reader.begin());
+      }
+      if (ends) break;
       if (trouble.empty()) trouble = absl::StrCat("damaged or cut at offset ", reader.offset());
       if (found != SegmentReader::Found::kBadPayload && found != SegmentReader::Found::kBadHeader) {
         break;
@@ -181,12 +192,22 @@ class Salvager {
       HOTBED_ASSIGN_OR_RETURN(const bool more, reader.SkipDamage());
       if (!more) break;
     }
-    const Mark written = marks_ == nullptr ? Mark() : marks_->Get(Marks::kLogWritten);
-    if (trouble.empty() && ParseSegmentName(name) == written.a && bytes < written.b) {
-      trouble = absl::StrCat("it ends at offset ", bytes, " and was written up to ", written.b);
+    if (trouble.empty() && file.sequence == written.a && reader.begin() < written.b) {
+      trouble =
+          absl::StrCat("it ends at offset ", reader.begin(), " and was written up to ", written.b);
     }
-    report_.files.push_back({"log/" + name, trouble});
+    report_.files.push_back({"log/" + SegmentName(file.sequence), trouble});
     return absl::OkStatus();
+  }
+
+  // Whether the bytes at which the reader stopped are those of an older segment, as far as anybody
+  // can tell.
+  static absl::StatusOr<bool> EndsBeforeOldBytes(const SegmentFile& file, const Mark& written,
+                                                 SegmentReader* reader) {
+    const auto at = std::make_pair(file.sequence, reader->begin());
+    if (!file.may_have_old_bytes || at < std::make_pair(written.a, written.b)) return false;
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t end, reader->EndBehindDamage());
+    return end == 0;
   }
 
   void Count(const RecordHeader& header) {

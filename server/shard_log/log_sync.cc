@@ -69,6 +69,7 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
+    spares_.DeleteIfShort();
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
@@ -117,11 +118,7 @@ void LogWriter::DeleteUnneeded() {
       return;
     }
   }
-  for (const std::string& path : paths) {
-    const absl::Status status = files_->Delete(path);
-    if (!status.ok() && !absl::IsNotFound(status))
-      HOTBED_LOG(Warning) << "the log keeps a file that it needs no more: " << status;
-  }
+  spares_.KeepOrDelete(paths);
   if (!emptied.empty()) EmptyUnneeded(emptied);
 }
 
@@ -131,9 +128,13 @@ void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
   absl::Status status = Sync();
   for (const Segment& segment : emptied) {
     if (!status.ok()) break;
-    status = files_->WriteAtomically(
-        segment.path,
-        EncodeSegmentHeader({.sequence = segment.sequence, .unsynced_from = segment.sequence + 1}));
+    absl::StatusOr<SegmentHeader> header = ReadSegmentHeader(segment.path, files_);
+    status = header.status();
+    if (!status.ok()) break;
+    // It still says where the segment before ends.
+    header->unsynced_from = segment.sequence + 1;
+    header->reused = false;
+    status = files_->WriteAtomically(segment.path, EncodeSegmentHeader(*header));
   }
   if (!status.ok()) {
     HOTBED_LOG(Warning) << "the log keeps records that it needs no more: " << status;
@@ -141,10 +142,14 @@ void LogWriter::EmptyUnneeded(const std::vector<Segment>& emptied) {
 }
 
 ShardLog::Usage LogWriter::GetUsage() const {
+  const uint64_t bytes_spare = spares_.bytes();
   absl::MutexLock lock(&mu_);
   Usage usage = counts_;
   usage.bytes = chain_.bytes();
   usage.bytes_aside = chain_.BytesAside();
+  // The rest of the newest file; those of older segments have less than an eighth of their files.
+  usage.bytes_spare = bytes_spare + std::max(chain_.newest().reused_bytes, chain_.newest().bytes) -
+                      chain_.newest().bytes;
   usage.segments = chain_.segments().size();
   usage.read_only = !stopped_.ok();
   usage.error = std::string(stopped_.message());
@@ -163,6 +168,9 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
   numbers->Add("log_refused_bytes", "hotbed_server_log_refused_bytes",
                "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
                usage.bytes_aside);
+  numbers->Add("log_spare_bytes", "hotbed_server_log_spare_bytes",
+               "Disk of old log segments that new ones are written over, in addition to the log's.",
+               usage.bytes_spare);
   numbers->Add("log_torn_bytes", "hotbed_server_log_torn_bytes",
                "Bytes that were missing or torn at the end of the log when the server started.",
                usage.torn_bytes);
@@ -171,6 +179,14 @@ void ShardLog::AddNumbers(StatusNumbers* numbers) const {
   numbers->Add("log_writes", "hotbed_server_log_writes_total", "Group writes of the log.",
                usage.writes);
   numbers->Add("log_syncs", "hotbed_server_log_syncs_total", "Syncs of the log.", usage.syncs);
+}
+
+void LogWriter::GiveBackSpares(bool disk_is_full) {
+  if (disk_is_full) {
+    spares_.Delete();
+  } else {
+    spares_.DeleteIfShort();
+  }
 }
 
 absl::Status LogWriter::TryResume() {
@@ -185,6 +201,7 @@ absl::Status LogWriter::TryResume() {
     if (stopped_.ok()) return absl::OkStatus();
     writing_ = true;  // only the writer touches the file
   }
+  spares_.Delete();  // the disk had no space for an append
   const absl::Status probed = file_.Probe();
   {
     absl::MutexLock lock(&mu_);

@@ -16,10 +16,17 @@ namespace {
 // A segment is an eighth of the log, and no shorter than this: each costs a file.
 constexpr uint64_t kSegmentBytesMin = 16ull << 20;
 constexpr uint64_t kSegmentsOfLog = 8;
+// A reused segment may be longer than a new one by this factor: the log is cut by whole segments,
+// and one that has become short would be cut too seldom.
+constexpr uint64_t kReusedFactorMax = 2;
 // How many segments may wait for the sync thread before a roll syncs by itself.
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
-iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
+// No file is a spare without marks: only they tell recovery where the records of a reused file end.
+uint64_t SpareBytesMin(const ShardLogOptions& options) {
+  if (options.marks == nullptr) return UINT64_MAX;
+  return std::min(options.segment_bytes, kSegmentBytesMin) / 2;
+}
 
 }  // namespace
 
@@ -48,6 +55,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       cuts_(std::move(recovered.cuts)),
       last_sequence_(recovered.last_sequence),
       end_{recovered.end_bytes, recovered.end_crc},
+      spares_(options.dir, SpareBytesMin(options), files),
       chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
@@ -63,6 +71,7 @@ LogWriter::~LogWriter() {
     stop_.wanted = true;
   }
   if (sync_thread_.joinable()) sync_thread_.join();
+  (void)file_.End();  // so that the next start need not look at what follows
 }
 
 absl::Status LogWriter::Start() {
@@ -80,6 +89,7 @@ absl::Status LogWriter::Start() {
       last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
     }
   }
+  spares_.DeleteLeft();
   HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
   if (options_.marks != nullptr) HOTBED_RETURN_IF_ERROR(MarkStart(append_to_newest));
   if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
@@ -216,7 +226,7 @@ void LogWriter::WriteBatch(absl::Span<LogAppend* const> batch) {
     }
     absl::Status status;
     if (file_.bytes() > kSegmentHeaderBytes &&
-        file_.bytes() + batch.front()->queued.bytes > segment_bytes_max_) {
+        file_.bytes() + batch.front()->queued.bytes > file_.bytes_max()) {
       status = Roll();
     }
     const absl::Span<LogAppend* const> run = batch.first(RunLength(batch));
@@ -233,7 +243,7 @@ void LogWriter::WriteBatch(absl::Span<LogAppend* const> batch) {
 
 // How many of the batch the newest segment has room for as one group; at least one.
 size_t LogWriter::RunLength(absl::Span<LogAppend* const> batch) const {
-  const uint64_t room = segment_bytes_max_ - std::min(file_.bytes(), segment_bytes_max_);
+  const uint64_t room = file_.bytes_max() - std::min(file_.bytes(), file_.bytes_max());
   const uint64_t bytes_max = std::min(room, kGroupBytesMax);
   const size_t count_max = std::min(batch.size(), kGroupPartsMax);
   uint64_t bytes = batch.front()->queued.bytes;
@@ -278,7 +288,7 @@ absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
     if (!stopped_.ok()) return stopped_;
     if (sync_.sequence == last_sequence_) synced = std::max(synced, sync_.offset);
   }
-  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run});
+  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run, .segment = last_sequence_});
   const uint64_t bytes = layout_.bytes();
   const absl::Status written = file_.Append(layout_.pieces(), bytes);
   if (!written.ok()) return CutBack(written);
@@ -359,6 +369,9 @@ absl::Status LogWriter::Roll() {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
   }
+  // Gives back a long rest of a reused file. The header of the next segment will say where this
+  // one ends, so an error does no harm.
+  if (file_.bytes() < file_.bytes_max() / kSegmentsOfLog * (kSegmentsOfLog - 1)) (void)file_.End();
   const absl::Status begun = BeginSegment(last_sequence_ + 1);
   if (begun.ok()) return begun;
   absl::MutexLock lock(&mu_);
@@ -366,15 +379,20 @@ absl::Status LogWriter::Roll() {
   return stopped_;
 }
 
+uint64_t LogWriter::NewSegmentBytes() const {
+  return std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog);
+}
+
 absl::Status LogWriter::OpenSegment(const Segment& segment) {
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
+                          files_->OpenAt(segment.path, segment.bytes));
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
   absl::MutexLock lock(&mu_);
-  segment_bytes_max_ =
-      std::min(options_.segment_bytes, std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog));
-  file_ = NewestSegment(std::move(file), segment.bytes, segment_bytes_max_);
+  const uint64_t bytes_max = std::min(
+      options_.segment_bytes, segment.reused_bytes > 0 ? segment.reused_bytes : NewSegmentBytes());
+  file_ = NewestSegment(std::move(file), segment.bytes, bytes_max, segment.reused_bytes > 0);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
   return absl::OkStatus();
@@ -386,8 +404,10 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   header.sequence = sequence;
   header.previous_bytes = end_.bytes;
   header.previous_crc = end_.crc;
+  uint64_t reused_most = 0;
   {
     absl::MutexLock lock(&mu_);
+    reused_most = kReusedFactorMax * NewSegmentBytes();
     header.unsynced_from =
         sync_.synced == sync_.written ? sequence : sync_.segments.front().sequence;
   }
@@ -395,17 +415,16 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.sequence = sequence;
   segment.path = absl::StrCat(options_.dir, "/", SegmentName(sequence));
   segment.bytes = kSegmentHeaderBytes;
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
-  // A failed attempt may have left a file that could not be deleted.
-  if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
-  const std::string bytes = EncodeSegmentHeader(header);
-  const iovec piece = Piece(bytes.data(), bytes.size());
-  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
-  if (options_.sync_interval_ms == 0) {
-    HOTBED_RETURN_IF_ERROR(file->Sync());
-    HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  const bool sync = options_.sync_interval_ms == 0;
+  segment.reused_bytes = spares_.Reuse(header, sync, segment.path, reused_most);
+  if (segment.reused_bytes == 0) {
+    HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
+    // A failed attempt may have left a file that could not be deleted.
+    if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
+    HOTBED_RETURN_IF_ERROR(WriteSegmentHeader(header, sync, file.get()));
   }
+  if (sync) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "server/shard_log/log_spares.h"
 #include "server/shard_log/newest_segment.h"
 #include "server/shard_log/recovery.h"
 #include "server/shard_log/run_layout.h"
@@ -54,6 +55,7 @@ class LogWriter final : public ShardLog {
   }
   Usage GetUsage() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveBackSpares(bool disk_is_full) override;
 
  private:
   using Batch = std::vector<LogAppend*>;
@@ -103,6 +105,7 @@ class LogWriter final : public ShardLog {
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t NewSegmentBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
   static void Complete(LogAppend* append, absl::Status status);
 
@@ -120,8 +123,7 @@ class LogWriter final : public ShardLog {
   const LogCuts cuts_;
 
   // Touched only by the thread that set writing_, or before Start returns.
-  NewestSegment file_;              // the newest segment
-  uint64_t segment_bytes_max_ = 0;  // of that one
+  NewestSegment file_;  // the newest segment
   uint64_t last_sequence_ = 0;
   SegmentEnd end_;  // of the newest segment
   // Empty between writes; they keep their memory.
@@ -130,6 +132,7 @@ class LogWriter final : public ShardLog {
 
   // Held while files are deleted: oldest first, also when several threads do it.
   absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  LogSpares spares_;
   mutable absl::Mutex mu_;
   Batch queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queue_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of queued appends and those being written

@@ -16,6 +16,13 @@ constexpr size_t kProbeBytes = 1 << 20;
 
 }  // namespace
 
+absl::Status WriteSegmentHeader(const SegmentHeader& header, bool sync, WritableFile* file) {
+  std::string bytes = EncodeSegmentHeader(header);
+  const iovec piece = {bytes.data(), bytes.size()};
+  HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
+  return sync ? file->Sync() : absl::OkStatus();
+}
+
 absl::Status NewestSegment::Append(absl::Span<const iovec> pieces, uint64_t bytes) {
   ExpectAppends(bytes);
   return file_->Append(pieces);

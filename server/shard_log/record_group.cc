@@ -69,9 +69,9 @@ bool SameUpdate(const WireUpdate& a, const WireUpdate& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;  // NaN too
 }
 
-uint32_t HeaderCrc(const WireGroupHeader& w) {
+uint32_t HeaderCrc(const WireGroupHeader& w, uint64_t segment) {
   const char* p = reinterpret_cast<const char*>(&w);
-  return MaskCrc(Crc32c(p + 8, kGroupHeaderBytes - 8, Crc32c(p, 4)));
+  return MaskCrc(CrcWithNumber(Crc32c(p + 8, kGroupHeaderBytes - 8, Crc32c(p, 4)), segment));
 }
 
 uint64_t Padded(uint64_t bytes) { return (bytes + 7) & ~uint64_t{7}; }
@@ -202,34 +202,35 @@ absl::Span<const char> GroupTable::Seal(const RecordOrigin& origin) {
   padding_ = length_ - bytes_.size() - payload_bytes_;
   w.length = static_cast<uint32_t>(length_);
   w.table_crc = MaskCrc(Crc32c(bytes_.data() + kGroupHeaderBytes, w.table_bytes));
-  w.header_crc = HeaderCrc(w);
+  w.header_crc = HeaderCrc(w, origin.segment);
   std::memcpy(bytes_.data(), &w, sizeof(w));
   return bytes_;
 }
 
 uint32_t GroupTable::header_crc() const { return Load(bytes_.data()).header_crc; }
 
-std::optional<GroupHeader> DecodeGroupHeader(const char* bytes) {
+std::optional<GroupHeader> DecodeGroupHeader(const char* bytes, uint64_t segment) {
   const WireGroupHeader w = Load(bytes);
   if (w.kind != kGroupKind || w.length % 8 != 0 || w.length > kGroupBytesMax ||
-      w.length != LengthOf(w) || HeaderCrc(w) != w.header_crc) {
+      w.length != LengthOf(w) || HeaderCrc(w, segment) != w.header_crc) {
     return std::nullopt;
   }
-  return GroupHeader{.length = w.length,
-                     .header_crc = w.header_crc,
-                     .table_crc = w.table_crc,
-                     .parts = w.parts,
-                     .table_bytes = w.table_bytes,
-                     .origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run}};
+  return GroupHeader{
+      .length = w.length,
+      .header_crc = w.header_crc,
+      .table_crc = w.table_crc,
+      .parts = w.parts,
+      .table_bytes = w.table_bytes,
+      .origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run, .segment = segment}};
 }
 
-std::optional<uint32_t> LikelyGroupLength(const char* bytes) {
+std::optional<uint32_t> LikelyGroupLength(const char* bytes, uint64_t segment) {
   WireGroupHeader w = Load(bytes);
   if (w.kind != kGroupKind) return std::nullopt;
   const uint32_t written = w.length;
   if (LengthOf(w) > kGroupBytesMax) return written;
   w.length = static_cast<uint32_t>(LengthOf(w));
-  return HeaderCrc(w) == w.header_crc ? w.length : written;
+  return HeaderCrc(w, segment) == w.header_crc ? w.length : written;
 }
 
 bool DecodeGroup(const GroupHeader& header, const char* group, std::vector<GroupPart>* parts) {

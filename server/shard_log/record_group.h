@@ -3,7 +3,7 @@
 //
 //   group
 //    0 u32 length of the group: header, table, ids, gradients, padding to 8 bytes
-//    4 u32 masked CRC32C of bytes [0,4) and [8,48)
+//    4 u32 masked CRC32C of bytes [0,4) and [8,48), and then of the u64 number of the segment
 //    8 u32 masked CRC32C of the table
 //   12 u8 kind 8, zeros
 //   16 u32 parts, u32 bytes of the table, u32 bytes of ids and gradients
@@ -77,10 +77,10 @@ struct GroupHeader {
   RecordOrigin origin;
 };
 // nullopt: not the header of a group, or a damaged one. Reads kGroupHeaderBytes.
-std::optional<GroupHeader> DecodeGroupHeader(const char* bytes);
+std::optional<GroupHeader> DecodeGroupHeader(const char* bytes, uint64_t segment);
 // The length of a group whose header DecodeGroupHeader refused, as LikelyRecordLength; nullopt: not
 // a group.
-std::optional<uint32_t> LikelyGroupLength(const char* bytes);
+std::optional<uint32_t> LikelyGroupLength(const char* bytes, uint64_t segment);
 
 struct GroupPart {
   RecordHeader header;

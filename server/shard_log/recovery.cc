@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/epoch_runs.h"
+#include "server/shard_log/segment_files.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/segment_reader.h"
 
@@ -19,12 +20,6 @@ using Found = SegmentReader::Found;
 
 constexpr size_t kPartsNamed = 8;  // of a damaged group; all of them are refused
 
-struct SegmentFile {
-  uint64_t sequence = 0;
-  std::string path;
-  uint64_t bytes = 0;
-};
-
 class Recovery {
  public:
   Recovery(const ShardLogOptions& options, FileSystem* files) : options_(options), files_(files) {}
@@ -32,6 +27,7 @@ class Recovery {
   absl::StatusOr<RecoveredLog> Run() {
     HOTBED_RETURN_IF_ERROR(ListSegments());
     HOTBED_RETURN_IF_ERROR(TakeMarks());
+    HOTBED_RETURN_IF_ERROR(DropUnborn());
     HOTBED_RETURN_IF_ERROR(FindLooseEnd());
     HOTBED_RETURN_IF_ERROR(ScanAll());
     HOTBED_RETURN_IF_ERROR(CheckEnd());
@@ -41,18 +37,7 @@ class Recovery {
 
  private:
   absl::Status ListSegments() {
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(options_.dir));
-    for (const std::string& name : names) {
-      const std::optional<uint64_t> sequence = ParseSegmentName(name);
-      if (!sequence.has_value()) continue;
-      SegmentFile file;
-      file.sequence = *sequence;
-      file.path = absl::StrCat(options_.dir, "/", name);
-      HOTBED_ASSIGN_OR_RETURN(file.bytes, files_->FileSize(file.path));
-      segments_.push_back(std::move(file));
-    }
-    std::sort(segments_.begin(), segments_.end(),
-              [](const SegmentFile& a, const SegmentFile& b) { return a.sequence < b.sequence; });
+    HOTBED_ASSIGN_OR_RETURN(segments_, ListSegmentFiles(options_.dir, files_));
     if (!segments_.empty()) log_.last_sequence = segments_.back().sequence;
     return absl::OkStatus();
   }
@@ -69,9 +54,33 @@ class Recovery {
                                               MustText(), ": it is missing"));
     }
     const uint64_t oldest = options_.marks->Get(Marks::kLogOldest).a;
+    DeleteBefore(oldest);
     if (oldest != 0 && oldest < segments_[0].sequence) {
       ReportHole(oldest, segments_[0].sequence - 1, oldest);
     }
+    return absl::OkStatus();
+  }
+
+  // Segments that nobody needed any more: they were about to be deleted or written over, and may
+  // have holes between them. If there are no others, the marks are not this log's.
+  void DeleteBefore(uint64_t oldest) {
+    if (segments_.back().sequence < oldest) return;
+    while (segments_.front().sequence < oldest) {
+      const absl::Status status = files_->Delete(segments_.front().path);
+      if (!status.ok())
+        HOTBED_LOG(Warning) << "the log leaves a file that it needs no more: " << status;
+      segments_.erase(segments_.begin());
+    }
+  }
+
+  // A kill left the newest file without a whole header: the segment before it is the last one.
+  absl::Status DropUnborn() {
+    if (segments_.empty()) return absl::OkStatus();
+    const SegmentFile& file = segments_.back();
+    if (file.bytes >= kSegmentHeaderBytes || MustBeThere(file.sequence, 0)) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(files_->Delete(file.path));
+    segments_.pop_back();
+    if (!segments_.empty()) log_.last_sequence = segments_.back().sequence;
     return absl::OkStatus();
   }
 
@@ -173,7 +182,8 @@ class Recovery {
       SegmentReader reader(files_, segments_[i].path, segments_[i].bytes);
       const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
       if (!header.ok() && absl::IsFailedPrecondition(header.status())) return header.status();
-      if (!header.ok()) continue;
+      // A reused file may have lost its new header.
+      if (!header.ok() || header->sequence != segments_[i].sequence) continue;
       HOTBED_ASSIGN_OR_RETURN(const uint64_t synced, SyncedBytes(&reader));
       if (synced > 0) {
         loose_from_ = {segments_[i].sequence, synced};
@@ -257,6 +267,7 @@ class Recovery {
       return header.status();
     }
     if (!FollowsTheOneBefore(*header, file)) return Ends::kBefore;
+    uint64_t whole_end = kSegmentHeaderBytes;
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (!reader.is_later_part()) NoteEnd(file.sequence, reader.begin(), segment.last_crc);
@@ -264,13 +275,14 @@ class Recovery {
       if (found == Found::kRecord) {
         HOTBED_RETURN_IF_ERROR(CheckOrigin(file, reader));
         segment.last_crc = reader.header_crc();
+        whole_end = reader.next_offset();
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
         continue;
       }
       HOTBED_ASSIGN_OR_RETURN(const bool torn, IsTorn(file, found, reader));
       if (torn) {
-        HOTBED_RETURN_IF_ERROR(Cut(file, reader.offset(), Describe(found, reader)));
+        HOTBED_RETURN_IF_ERROR(Cut(file, found, reader));
         segment.bytes = reader.offset();
         log_.chain.Push(std::move(segment));
         return Ends::kInside;
@@ -279,6 +291,9 @@ class Recovery {
       HOTBED_ASSIGN_OR_RETURN(const bool more, ReportDamage(file, found, &reader));
       if (!more) break;
     }
+    // Behind damage, the bytes of an older segment must not count as this one's.
+    if (segment.damaged && file.may_have_old_bytes)
+      segment.bytes = std::max(whole_end, must_.a == file.sequence ? must_.b : 0);
     before_ = segment.damaged || header->emptied() ? std::nullopt : std::optional(segment);
     // CheckEnd() looks at the newest segment. An older one must have the marked end too: that of a
     // copy of the folder that went on by itself does not.
@@ -340,6 +355,12 @@ class Recovery {
     if (IsLoose(file.sequence, reader.offset())) return true;
     if (file.sequence != log_.last_sequence) return false;
     if (MustBeThere(file.sequence, reader.offset())) return false;
+    // Nothing was acknowledged beyond the mark, and one write at a time was on its way. A record
+    // behind it says that the mark is older than the log.
+    if (file.may_have_old_bytes && options_.marks != nullptr && !options_.rebooted) {
+      HOTBED_ASSIGN_OR_RETURN(const uint64_t end, reader.EndBehindDamage());
+      return end == 0;
+    }
     if (found == Found::kCutShort || found == Found::kZeros) return true;
     if (found != Found::kBadHeader || reader.offset() + reader.raw_length() <= file.bytes)
       return false;
@@ -391,9 +412,7 @@ class Recovery {
   }
 
   absl::StatusOr<Ends> BadSegmentHeader(const SegmentFile& file, const std::string& why) {
-    const bool unborn = file.sequence == log_.last_sequence && file.bytes < kSegmentHeaderBytes &&
-                        !MustBeThere(file.sequence, 0);
-    if (unborn || IsLoose(file.sequence, 0)) {
+    if (IsLoose(file.sequence, 0)) {
       HOTBED_RETURN_IF_ERROR(Drop(file, why));
       return Ends::kInside;
     }
@@ -414,20 +433,40 @@ class Recovery {
     if (log_.torn_message.empty()) log_.torn_message = std::move(message);
   }
 
-  absl::Status Cut(const SegmentFile& file, uint64_t offset, const std::string& why) {
+  absl::Status Cut(const SegmentFile& file, Found found, SegmentReader& reader) {
+    const uint64_t offset = reader.offset();
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t lost, LostBehind(file, found, reader));
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> out, files_->OpenAppend(file.path));
     HOTBED_RETURN_IF_ERROR(out->Truncate(offset));
     HOTBED_RETURN_IF_ERROR(out->Sync());
-    ReportTorn(file.bytes - offset,
-               absl::StrCat("cut the torn end of log segment ", file.path, ": ",
-                            file.bytes - offset, " bytes from offset ", offset, ", ", why));
+    if (lost > 0)
+      ReportTorn(lost, absl::StrCat("cut the torn end of log segment ", file.path, ": ", lost,
+                                    " bytes from offset ", offset, ", ", Describe(found, reader)));
     return out->Close();
   }
 
+  // Bytes of this segment behind the end of its whole records. Those of an older one are no loss.
+  absl::StatusOr<uint64_t> LostBehind(const SegmentFile& file, Found found, SegmentReader& reader) {
+    const uint64_t offset = reader.offset();
+    if (!file.may_have_old_bytes) return file.bytes - offset;
+    HOTBED_ASSIGN_OR_RETURN(uint64_t end, reader.EndBehindDamage());
+    if (found == Found::kBadPayload) end = std::max(end, reader.next_offset());
+    const bool has_header = file.bytes - offset >= kRecordHeaderBytes;
+    if (found == Found::kCutShort && has_header) end = file.bytes;
+    if (end == 0) return 0;  // CheckEnd() asks the marks
+    if (written_.a == file.sequence) end = std::max(end, written_.b);
+    return end - offset;
+  }
+
   absl::Status Drop(const SegmentFile& file, const std::string& why) {
+    uint64_t bytes = file.bytes;
+    if (file.may_have_old_bytes) {
+      SegmentReader reader(files_, file.path, file.bytes);
+      HOTBED_ASSIGN_OR_RETURN(bytes, reader.EndBehind(kSegmentHeaderBytes));
+    }
     HOTBED_RETURN_IF_ERROR(files_->Delete(file.path));
-    ReportTorn(file.bytes, absl::StrCat("removed log segment ", file.path, " of ", file.bytes,
-                                        " bytes: ", why));
+    ReportTorn(bytes, absl::StrCat("removed log segment ", file.path, " with ", bytes,
+                                   " bytes of records: ", why));
     return absl::OkStatus();
   }
 
@@ -477,7 +516,13 @@ absl::Status ReplayChain(const SegmentChain& chain, FileSystem* files,
                          const ShardLog::Visitor& visitor) {
   for (const Segment& segment : chain.segments()) {
     SegmentReader reader(files, segment.path, segment.bytes);
-    if (segment.damaged && !reader.ReadHeader().ok()) continue;
+    const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
+    if (!header.ok() || header->sequence != segment.sequence) {
+      if (segment.damaged) continue;
+      return header.ok() ? absl::DataLossError(absl::StrCat(
+                               segment.path, " says that it is segment ", header->sequence))
+                         : header.status();
+    }
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
       if (found == Found::kRecord) {

@@ -7,6 +7,11 @@
 // garbled, so the chain ends at the first record among them that is not whole. Any other record
 // that is not whole is damage: it is reported and never repaired, since a guess could lose updates.
 //
+// A reused file (segment_format.h) has bytes of an older segment behind its records. The header of
+// the next segment says where they end, and what follows is not looked at. In the newest segment
+// nothing was acknowledged behind the mark, so the log ends at the first bytes there that are not a
+// whole record of this segment; if such a record follows, that is damage.
+//
 // The files that must be there are known too: the first segment and the end of the log from the
 // marks, and the end of every other segment from the header of the next. A missing segment, and
 // whole records that are missing at the end of one, are damage as well.

@@ -23,7 +23,8 @@ namespace hotbed {
 struct Segment {
   uint64_t sequence = 0;
   std::string path;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;         // of its records and its header
+  uint64_t reused_bytes = 0;  // of the older segment's file that this one is written over; 0: none
   uint32_t version = kSegmentFormatVersion;
   bool damaged = false;   // accepts no more appends
   uint32_t last_crc = 0;  // of the header of its last record or group; 0: none

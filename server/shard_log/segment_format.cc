@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/files/byte_order.h"
 #include "common/files/crc32c.h"
+#include "common/status_macros.h"
 #include "server/shard_log/other_version.h"
 
 namespace hotbed {
@@ -21,6 +23,7 @@ constexpr uint8_t kFlagAssign = 4;
 constexpr uint8_t kFlagStaged = 8;
 constexpr uint8_t kFlagShows = 16;
 constexpr uint8_t kAllFlags = kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged | kFlagShows;
+constexpr uint32_t kSegmentReused = 1;
 constexpr uint32_t kCrcMask = 0xa282ead8u;
 
 // The fixed header as the file has it. No padding: every member is naturally aligned.
@@ -57,12 +60,19 @@ static_assert(offsetof(WireRecordHeader, shard) == 16);
 static_assert(offsetof(WireRecordHeader, learning_rate) == 72);
 static_assert(offsetof(WireRecordHeader, run) == 112);
 
-uint32_t HeaderCrc(const WireRecordHeader& w) {
+uint32_t HeaderCrc(const WireRecordHeader& w, uint64_t segment) {
   const char* p = reinterpret_cast<const char*>(&w);
-  return MaskCrc(Crc32c(p + 8, kRecordHeaderBytes - 8, Crc32c(p, 4)));
+  return MaskCrc(CrcWithNumber(Crc32c(p + 8, kRecordHeaderBytes - 8, Crc32c(p, 4)), segment));
 }
 
 }  // namespace
+
+uint32_t CrcWithNumber(uint32_t crc, uint64_t segment) {
+  if (segment == 0) return crc;
+  char number[8];
+  StoreLittle(number, segment);
+  return Crc32c(number, sizeof(number), crc);
+}
 
 // As in LevelDB.
 uint32_t MaskCrc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + kCrcMask; }
@@ -107,6 +117,7 @@ std::string EncodeSegmentHeader(const SegmentHeader& header) {
   StoreLittle(&bytes[24], header.unsynced_from);
   StoreLittle(&bytes[32], header.previous_bytes);
   StoreLittle(&bytes[40], header.previous_crc);
+  StoreLittle(&bytes[44], header.reused ? kSegmentReused : 0);
   StoreLittle(&bytes[kSegmentCrcAt], MaskCrc(Crc32c(bytes.data(), kSegmentCrcAt)));
   return bytes;
 }
@@ -119,7 +130,7 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   const uint32_t version = LoadLittle<uint32_t>(p + 8);
   const bool intact = LoadLittle<uint32_t>(p + kSegmentCrcAt) == MaskCrc(Crc32c(p, kSegmentCrcAt));
   // Another version may keep its checksum elsewhere, so the version is checked first.
-  if (version != kSegmentFormatVersion && version != kSegmentWithoutGroups) {
+  if (version < kSegmentWithoutGroups || version > kSegmentFormatVersion) {
     return OtherVersion("log segment", version, kSegmentFormatVersion, intact,
                         kSegmentWithoutGroups);
   }
@@ -128,7 +139,20 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
                        .sequence = LoadLittle<uint64_t>(p + 16),
                        .unsynced_from = LoadLittle<uint64_t>(p + 24),
                        .previous_bytes = LoadLittle<uint64_t>(p + 32),
-                       .previous_crc = LoadLittle<uint32_t>(p + 40)};
+                       .previous_crc = LoadLittle<uint32_t>(p + 40),
+                       .reused = (LoadLittle<uint32_t>(p + 44) & kSegmentReused) != 0};
+}
+
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(const std::string& path, FileSystem* files) {
+  char bytes[kSegmentHeaderBytes];
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t got, files->ReadAt(path, 0, kSegmentHeaderBytes, bytes));
+  if (got < kSegmentHeaderBytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", got, " bytes, fewer than the ",
+                                            kSegmentHeaderBytes, " of its header"));
+  }
+  absl::StatusOr<SegmentHeader> header = DecodeSegmentHeader(absl::string_view(bytes, got));
+  if (header.ok()) return header;
+  return absl::Status(header.status().code(), absl::StrCat(path, ": ", header.status().message()));
 }
 
 uint32_t RecordHeaderCrc(const char* header) {
@@ -178,7 +202,7 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, const Recor
   w.clip_value = h.scalars.clip_value;
   w.clip_row_norm = h.scalars.clip_row_norm;
   w.time_s = h.scalars.time_s;
-  w.header_crc = HeaderCrc(w);
+  w.header_crc = HeaderCrc(w, origin.segment);
   std::memcpy(out, &w, sizeof(w));
 }
 
@@ -204,11 +228,11 @@ void ResealRecordHeader(const uint8_t* record, const RecordOrigin& origin, char*
   std::memcpy(&w, record, sizeof(w));
   w.synced_words = static_cast<uint32_t>(origin.synced_bytes / 8);
   w.run = origin.run;
-  w.header_crc = HeaderCrc(w);
+  w.header_crc = HeaderCrc(w, origin.segment);
   std::memcpy(out, &w, sizeof(w));
 }
 
-std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
+std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes, uint64_t segment) {
   WireRecordHeader w;
   std::memcpy(&w, bytes, sizeof(w));
   DecodedHeader d;
@@ -216,11 +240,11 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   // The cheap tests come first: a search for the next whole record tries every eighth byte.
   if (w.zero0 != 0 || w.length % 8 != 0 || w.length > kRecordBytesMax || !SetKind(w.kind, &h) ||
       !SetGradientType(w.gradient_type, &h) || !SetFlags(w.flags, &h) ||
-      HeaderCrc(w) != w.header_crc) {
+      HeaderCrc(w, segment) != w.header_crc) {
     return std::nullopt;
   }
   d.length = w.length;
-  d.origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run};
+  d.origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run, .segment = segment};
   d.payload_crc = w.payload_crc;
   d.header_crc = w.header_crc;
   h.shard = ShardId::FromPacked(w.shard);
@@ -243,7 +267,7 @@ bool PayloadIntact(const DecodedHeader& header, const char* record) {
          MaskCrc(Crc32c(record + kRecordHeaderBytes, header.length - kRecordHeaderBytes));
 }
 
-uint32_t LikelyRecordLength(const char* bytes) {
+uint32_t LikelyRecordLength(const char* bytes, uint64_t segment) {
   WireRecordHeader w;
   std::memcpy(&w, bytes, sizeof(w));
   const uint32_t written = w.length;
@@ -255,7 +279,7 @@ uint32_t LikelyRecordLength(const char* bytes) {
   const uint64_t implied = RecordBytes(h);
   if (implied > kRecordBytesMax) return written;
   w.length = static_cast<uint32_t>(implied);
-  return HeaderCrc(w) == w.header_crc ? w.length : written;
+  return HeaderCrc(w, segment) == w.header_crc ? w.length : written;
 }
 
 }  // namespace hotbed

@@ -10,12 +10,13 @@
 //   24 u64 oldest segment that was not known to be synced
 //   32 u64 bytes of the segment before, 0: none
 //   40 u32 masked CRC32C of that segment's last record header, 0: not known
-//   44 zeros
+//   44 u32 flags (1 reused)
+//   48 zeros
 //   60 u32 masked CRC32C of [0,60)
 //
 //   record
 //    0 u32 length of the record: header, payload, padding
-//    4 u32 masked CRC32C of bytes [0,4) and [8,128)
+//    4 u32 masked CRC32C of bytes [0,4) and [8,128), and then of the u64 number of the segment
 //    8 u32 masked CRC32C of bytes [128,length)
 //   12 u8 kind, u8 flags (1 open, 2 last part, 4 assign, 8 staged,
 //      16 shows), u8 gradient type, u8 0
@@ -26,6 +27,11 @@
 //  112 u64 run of the server that wrote it (identity_file.h), u64 0
 //  128 u64 ids[], then the gradient rows, with f32 shows and f32 clicks behind each if the flag
 //      is set, then zeros
+//
+// A reused segment is a file that was an older segment: behind its last record follow bytes of that
+// one. The header of the next segment says where its records end (segment_files.h), and the number
+// of the segment, which the checksums of its records cover, tells the bytes apart. The number is
+// left out for records in memory and on the wire (0).
 //
 // The header has a checksum of its own, so that a damaged payload can be reported with its shard
 // and length.
@@ -38,12 +44,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/files/file_system.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
 
-inline constexpr uint32_t kSegmentFormatVersion = 5;
-// The version before, which is still read: records only, and nothing else differs.
+inline constexpr uint32_t kSegmentFormatVersion = 6;
+// Versions that are still read. In 5, checksums cover no number of a segment; 4 has no groups
+// either.
+inline constexpr uint32_t kSegmentWithoutNumbers = 5;
 inline constexpr uint32_t kSegmentWithoutGroups = 4;
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 128;
@@ -53,6 +62,8 @@ inline constexpr int kRecordStepShift = 20;  // the upper bits of a seq are its 
 // A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful.
 uint32_t MaskCrc(uint32_t crc);
 uint32_t UnmaskCrc(uint32_t masked);
+// The CRC of a header, continued over the number of its segment; 0 adds nothing.
+uint32_t CrcWithNumber(uint32_t crc, uint64_t segment);
 
 struct SegmentHeader {
   uint32_t version = kSegmentFormatVersion;  // of a header that was read; encoded is always the own
@@ -64,7 +75,10 @@ struct SegmentHeader {
   // checksum of its last record's header, 0: not known.
   uint64_t previous_bytes = 0;
   uint32_t previous_crc = 0;
+  bool reused = false;  // bytes of an older segment may follow the last record
 
+  // The number that the checksums of its records cover.
+  uint64_t number() const { return version <= kSegmentWithoutNumbers ? 0 : sequence; }
   // EmptyUnneeded made this file.
   bool emptied() const { return unsynced_from > sequence; }
 };
@@ -73,6 +87,8 @@ std::string EncodeSegmentHeader(const SegmentHeader& header);
 // `bytes` are the first 64 of the file. DataLoss: not a header; FailedPrecondition: another
 // version, both named.
 absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes);
+// Reads that of the segment file `path`, which errors name.
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(const std::string& path, FileSystem* files);
 
 // "000000000042.log", and back; nullopt for any other name.
 std::string SegmentName(uint64_t sequence);
@@ -93,10 +109,11 @@ bool SetGradientType(uint8_t type, RecordHeader* header);
 
 inline constexpr char kPadding[8] = {};
 
-// The state of the log, which it writes into each record and group.
+// The state of the log, of which each record and group tells.
 struct RecordOrigin {
   uint64_t synced_bytes = 0;  // of the newest segment; a multiple of 8 below 32 GiB
   uint64_t run = 0;           // ShardLogOptions::run
+  uint64_t segment = 0;       // its number, which only the checksum has
 };
 
 // Writes kRecordHeaderBytes to `out`. `payload_crc` is the plain CRC32C of ids, gradients and
@@ -123,7 +140,7 @@ uint32_t RecordHeaderCrc(const char* header);
 // The plain CRC32C of ids, gradients and padding, as the header of `record` has it.
 uint32_t RecordPayloadCrc(const uint8_t* record);
 // nullopt when the checksum or a field that the checksum covers is wrong. Reads kRecordHeaderBytes.
-std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
+std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes, uint64_t segment = 0);
 
 // Whether the bytes after the header of `record` (header.length bytes in all) match its checksum.
 bool PayloadIntact(const DecodedHeader& header, const char* record);
@@ -131,7 +148,7 @@ bool PayloadIntact(const DecodedHeader& header, const char* record);
 // The likely length of a record whose header DecodeRecordHeader refused: computed from the rest of
 // the header if its checksum matches, else the length field, which may be wrong. Distinguishes a
 // record that the end of the file cut from one whose length was damaged.
-uint32_t LikelyRecordLength(const char* bytes);
+uint32_t LikelyRecordLength(const char* bytes, uint64_t segment);
 
 }  // namespace hotbed
 

@@ -15,7 +15,10 @@ constexpr uint64_t kWindowBytes = 4ull << 20;
 }  // namespace
 
 SegmentReader::SegmentReader(FileSystem* files, std::string path, uint64_t file_bytes)
-    : files_(files), path_(std::move(path)), file_bytes_(file_bytes) {}
+    : files_(files), path_(std::move(path)), file_bytes_(file_bytes) {
+  const absl::string_view name = absl::string_view(path_).substr(path_.rfind('/') + 1);
+  number_ = ParseSegmentName(name).value_or(0);
+}
 
 absl::StatusOr<const char*> SegmentReader::Load(uint64_t offset, uint64_t bytes) {
   if (offset < window_offset_ || offset + bytes > window_offset_ + window_bytes_) {
@@ -38,15 +41,9 @@ absl::StatusOr<const char*> SegmentReader::Load(uint64_t offset, uint64_t bytes)
 }
 
 absl::StatusOr<SegmentHeader> SegmentReader::ReadHeader() {
-  if (file_bytes_ < kSegmentHeaderBytes) {
-    return absl::DataLossError(absl::StrCat(path_, " has ", file_bytes_, " bytes, fewer than the ",
-                                            kSegmentHeaderBytes, " of its header"));
-  }
-  HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(0, kSegmentHeaderBytes));
-  absl::StatusOr<SegmentHeader> header =
-      DecodeSegmentHeader(absl::string_view(bytes, kSegmentHeaderBytes));
-  if (header.ok()) return header;
-  return absl::Status(header.status().code(), absl::StrCat(path_, ": ", header.status().message()));
+  HOTBED_ASSIGN_OR_RETURN(const SegmentHeader header, ReadSegmentHeader(path_, files_));
+  if (header.sequence == number_) number_ = header.number();
+  return header;
 }
 
 absl::StatusOr<bool> SegmentReader::OnlyZerosFrom(uint64_t offset) {
@@ -71,10 +68,10 @@ absl::StatusOr<SegmentReader::Found> SegmentReader::Next() {
   raw_length_ = 0;
   if (left < kRecordHeaderBytes) return Found::kCutShort;
   HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(offset_, kRecordHeaderBytes));
-  if (const auto group = DecodeGroupHeader(bytes)) return NextGroup(*group, left);
-  const std::optional<DecodedHeader> decoded = DecodeRecordHeader(bytes);
+  if (const auto group = DecodeGroupHeader(bytes, number_)) return NextGroup(*group, left);
+  const std::optional<DecodedHeader> decoded = DecodeRecordHeader(bytes, number_);
   if (!decoded.has_value()) {
-    raw_length_ = LikelyGroupLength(bytes).value_or(LikelyRecordLength(bytes));
+    raw_length_ = LikelyGroupLength(bytes, number_).value_or(LikelyRecordLength(bytes, number_));
     if (raw_length_ != 0) return Found::kBadHeader;
     HOTBED_ASSIGN_OR_RETURN(const bool zeros, OnlyZerosFrom(offset_));
     return zeros ? Found::kZeros : Found::kBadHeader;
@@ -129,13 +126,28 @@ SegmentReader::Found SegmentReader::TakePart() {
 
 absl::StatusOr<bool> SegmentReader::SkipDamage() {
   if (bad_payload_) return part_next_ < parts_.size() || next_offset_ < file_bytes_;
-  for (uint64_t at = offset_ + 8; at + kRecordHeaderBytes <= file_bytes_; at += 8) {
+  HOTBED_ASSIGN_OR_RETURN(const Place found, FindHeader(offset_ + 8));
+  if (found.length == 0) return false;
+  next_offset_ = found.offset;
+  return true;
+}
+
+absl::StatusOr<SegmentReader::Place> SegmentReader::FindHeader(uint64_t at) {
+  for (; at + kRecordHeaderBytes <= file_bytes_; at += 8) {
     HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(at, kRecordHeaderBytes));
-    if (!DecodeRecordHeader(bytes).has_value() && !DecodeGroupHeader(bytes).has_value()) continue;
-    next_offset_ = at;
-    return true;
+    if (const auto record = DecodeRecordHeader(bytes, number_)) return Place{at, record->length};
+    if (const auto group = DecodeGroupHeader(bytes, number_)) return Place{at, group->length};
   }
-  return false;
+  return Place();
+}
+
+absl::StatusOr<uint64_t> SegmentReader::EndBehind(uint64_t offset) {
+  uint64_t end = 0;
+  while (true) {
+    HOTBED_ASSIGN_OR_RETURN(const Place found, FindHeader(offset));
+    if (found.length == 0) return end;
+    offset = end = std::min(found.offset + found.length, file_bytes_);
+  }
 }
 
 }  // namespace hotbed

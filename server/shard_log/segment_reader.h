@@ -19,9 +19,11 @@ namespace hotbed {
 
 class SegmentReader {
  public:
-  // `file_bytes`: where the file ends for this reader.
+  // `path` ends with the name of the segment: only records with its number are read. `file_bytes`:
+  // where the file ends for this reader.
   SegmentReader(FileSystem* files, std::string path, uint64_t file_bytes);
 
+  // Before Next: says how the records are to be read.
   absl::StatusOr<SegmentHeader> ReadHeader();
 
   enum class Found {
@@ -39,6 +41,14 @@ class SegmentReader {
   // After kBadPayload: moves past the record, or to the whole parts of the group. After kBadHeader:
   // moves to the next offset that holds a good header. False: nothing follows.
   absl::StatusOr<bool> SkipDamage();
+
+  // The end of the last record or group from `offset` on whose header is whole; 0: there is none.
+  // Leaves the place of Next as it is; ids and gradients of record() are gone.
+  absl::StatusOr<uint64_t> EndBehind(uint64_t offset);
+  // After Next found damage: the same for records and groups that begin behind it.
+  absl::StatusOr<uint64_t> EndBehindDamage() {
+    return EndBehind(bad_payload_ ? next_offset_ : offset_ + 8);
+  }
 
   // Where the record begins that Next looked at, or its entry in the group, or the group if a part
   // is damaged.
@@ -59,6 +69,13 @@ class SegmentReader {
   uint32_t raw_length() const { return raw_length_; }
 
  private:
+  struct Place {
+    uint64_t offset = 0;
+    uint64_t length = 0;  // 0: there is none
+  };
+
+  // The first record or group from `at` on whose header is whole.
+  absl::StatusOr<Place> FindHeader(uint64_t at);
   // Pointer to [offset, offset + bytes) of the file, which must lie inside it.
   absl::StatusOr<const char*> Load(uint64_t offset, uint64_t bytes);
   absl::StatusOr<bool> OnlyZerosFrom(uint64_t offset);
@@ -68,6 +85,7 @@ class SegmentReader {
   FileSystem* files_;
   std::string path_;
   uint64_t file_bytes_;
+  uint64_t number_;  // SegmentHeader::number
   uint64_t offset_ = kSegmentHeaderBytes;
   uint64_t begin_ = kSegmentHeaderBytes;
   uint64_t next_offset_ = kSegmentHeaderBytes;

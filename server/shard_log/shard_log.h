@@ -122,8 +122,9 @@ struct LogAppend {
 
 struct ShardLogOptions {
   std::string dir;
-  // Bounds a segment, which is as long as an eighth of the log when it begins, and at least 16 MiB:
-  // the log is cut by whole segments, so a short log needs short ones.
+  // Bounds a segment. A new file is as long as an eighth of the log when it begins, and at least 16
+  // MiB: the log is cut by whole segments, so a short log needs short ones. A file that is written
+  // over keeps its length.
   uint64_t segment_bytes = 256ull << 20;
   int64_t sync_interval_ms = 1000;  // 0: fdatasync before every completion; < 0: never by itself
   // Beyond it Append fails its completion with ResourceExhausted.
@@ -181,7 +182,8 @@ class ShardLog {
   virtual absl::Status Sync() = 0;
 
   // Records of `shard` with an LSN below `lsn` are not needed. Deletes segments that no shard
-  // needs; behind a segment that is kept for a shard set aside, empties them instead.
+  // needs, or keeps some to write over; behind a segment that is kept for a shard set aside,
+  // empties them instead.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
   // While a shard is set aside, because no write-back frees its records, segments that only such
   // shards need count as Usage::bytes_aside. ForgetShard ends it too.
@@ -194,6 +196,7 @@ class ShardLog {
   struct Usage {
     uint64_t bytes = 0;
     uint64_t bytes_aside = 0;  // part of `bytes`: segments that only shards set aside need
+    uint64_t bytes_spare = 0;  // besides: of old segments, which new ones are written over
     uint64_t segments = 0;
     uint64_t appends = 0;
     uint64_t writes = 0;
@@ -213,6 +216,9 @@ class ShardLog {
   // Tries the disk again after an append failed. OK: appends are accepted again.
   // FailedPrecondition: poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;
+  // Deletes the files that it keeps to write over, if the disk has less free than they take or
+  // `disk_is_full`: others cannot write to it. Called from time to time.
+  virtual void GiveBackSpares(bool /*disk_is_full*/) {}
 };
 
 }  // namespace hotbed

@@ -60,6 +60,18 @@ TEST(DoctorChecksTest, KernelsAreTold) {
             "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far");
 }
 
+TEST(DoctorChecksTest, TheWayInWhichLogsAreWrittenIsTold) {
+  std::vector<Report> reports = {ReportOf("s0", 0, 1, 10), ReportOf("s1", 0, 1, 10)};
+  EXPECT_EQ(CheckLogs(reports).found, "no server says how it writes its log");
+  for (Report& report : reports) {
+    report.metrics->push_back({{"name", "hotbed_server_log_spare_bytes"},
+                               {"labels", nlohmann::json::object()},
+                               {"value", report.process.name == "s0" ? 32 << 20 : 0}});
+  }
+  EXPECT_EQ(CheckLogs(reports).found,
+            "s0: over old segments, with 32 MiB of them; s1: into new files");
+}
+
 TEST(DoctorChecksTest, OpenFilesNearTheLimitAreTold) {
   EXPECT_EQ(CheckOpenFiles({ReportOf("s0", 0, 799, 1000)}).verdict, Verdict::kOk);
   const Check check = CheckOpenFiles({ReportOf("s0", 0, 1, 1000), ReportOf("s1", 0, 900, 1000)});

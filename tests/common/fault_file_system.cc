@@ -26,23 +26,22 @@ absl::Status InputOutputError(absl::string_view action, absl::string_view path) 
 class FaultFileSystem::File : public WritableFile {
  public:
   File(FaultFileSystem* file_system, uint64_t generation, std::string path,
-       std::shared_ptr<Content> content)
+       std::shared_ptr<Content> content, uint64_t at)
       : file_system_(file_system),
         generation_(generation),
         path_(std::move(path)),
-        content_(std::move(content)) {}
+        content_(std::move(content)),
+        at_(at) {}
 
   absl::Status Append(absl::Span<const struct iovec> pieces) override {
-    return file_system_->Append(generation_, path_, content_.get(), pieces);
+    return file_system_->Append(generation_, path_, content_.get(), &at_, pieces);
   }
   absl::Status Sync() override { return file_system_->Sync(generation_, path_, content_.get()); }
   absl::Status Truncate(uint64_t size) override {
+    at_ = size;
     return file_system_->Truncate(generation_, path_, content_.get(), size);
   }
-  uint64_t size() const override {
-    absl::MutexLock lock(&file_system_->mutex_);
-    return content_->bytes.size();
-  }
+  uint64_t size() const override { return at_; }
   absl::Status Close() override { return absl::OkStatus(); }
 
  private:
@@ -50,6 +49,7 @@ class FaultFileSystem::File : public WritableFile {
   uint64_t generation_;
   std::string path_;
   std::shared_ptr<Content> content_;
+  uint64_t at_;  // where the next append begins
 };
 
 class FaultFileSystem::LockFile : public WritableFile {
@@ -93,7 +93,9 @@ FaultFileSystem::~FaultFileSystem() = default;
 void FaultFileSystem::Crash() {
   absl::MutexLock lock(&mutex_);
   ++generation_;
+  steps_left_ = -1;
   locks_.clear();
+  UndoRenames();
   for (auto& [path, content] : files_) {
     // A copy: handles of before the crash must not see the file of after it.
     auto left = std::make_shared<Content>(*content);
@@ -105,6 +107,7 @@ void FaultFileSystem::Crash() {
       content = std::move(left);
       continue;
     }
+    LoseOverwritten(left.get());
     const uint64_t unsynced = bytes.size() - left->synced;
     bytes.resize(left->synced + random_.Uniform(unsynced + 1));
     if (bytes.size() > left->synced && random_.OneIn(4)) {
@@ -117,9 +120,40 @@ void FaultFileSystem::Crash() {
   }
 }
 
+// A disk writes the blocks of a file in any order.
+void FaultFileSystem::LoseOverwritten(Content* content) {
+  if (!content->before.has_value()) return;
+  const std::string before = *std::exchange(content->before, std::nullopt);
+  std::string& bytes = content->bytes;
+  const uint64_t kept_of_8 = random_.Uniform(9);
+  constexpr uint64_t kBlock = 64;
+  for (uint64_t at = 0; at < std::min(before.size(), bytes.size()); at += kBlock) {
+    if (random_.Uniform(8) < kept_of_8) continue;
+    const uint64_t end = std::min(std::min(before.size(), bytes.size()), at + kBlock);
+    bytes.replace(at, end - at, before, at, end - at);
+  }
+  if (before.size() > bytes.size() && random_.OneIn(2)) {  // undoes a truncation
+    bytes.append(before, bytes.size());
+    content->synced = bytes.size();
+  }
+}
+
+void FaultFileSystem::UndoRenames() {
+  for (uint64_t undone = random_.Uniform(renames_.size() + 1); undone > 0; --undone) {
+    const auto [from, to] = std::move(renames_.back());
+    renames_.pop_back();
+    const auto moved = files_.find(to);
+    if (moved == files_.end()) continue;  // deleted since, and deletions survive
+    files_[from] = moved->second;
+    files_.erase(to);
+  }
+  renames_.clear();
+}
+
 void FaultFileSystem::Kill() {
   absl::MutexLock lock(&mutex_);
   ++generation_;
+  steps_left_ = -1;
   locks_.clear();
   for (auto& [path, content] : files_) content = std::make_shared<Content>(*content);
 }
@@ -164,6 +198,22 @@ absl::Status FaultFileSystem::CheckGeneration(uint64_t generation, const std::st
   return absl::AbortedError(absl::StrCat(path, " was opened before the crash"));
 }
 
+void FaultFileSystem::DieAfter(int operations) {
+  absl::MutexLock lock(&mutex_);
+  steps_left_ = operations;
+}
+
+bool FaultFileSystem::dead() const {
+  absl::MutexLock lock(&mutex_);
+  return steps_left_ == 0;
+}
+
+absl::Status FaultFileSystem::Step(const std::string& path) {
+  if (steps_left_ > 0) --steps_left_;
+  if (steps_left_ != 0) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("the process died before it changed ", path));
+}
+
 bool FaultFileSystem::TakeFault(int* count) {
   if (*count == 0) return false;
   --*count;
@@ -179,17 +229,24 @@ bool FaultFileSystem::TakeSyncFault() {
 }
 
 absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& path, Content* content,
-                                     absl::Span<const struct iovec> pieces) {
+                                     uint64_t* at, absl::Span<const struct iovec> pieces) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  if (steps_left_ == 0) return Step(path);
+  const absl::Status died = Step(path);
   std::string bytes;
   for (const iovec& piece : pieces) bytes.append(static_cast<char*>(piece.iov_base), piece.iov_len);
-  const bool fails = TakeFault(&failing_appends_);
+  const bool fails = TakeFault(&failing_appends_) || !died.ok();
   if (fails) bytes.resize(random_.Uniform(bytes.size() + 1));
-  const bool full = bytes.size() > free_bytes_;
-  if (full) bytes.resize(free_bytes_);
-  if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size();
-  content->bytes += bytes;
+  std::string& whole = content->bytes;
+  const uint64_t over = std::min<uint64_t>(whole.size() - *at, bytes.size());
+  const bool full = bytes.size() - over > free_bytes_;
+  if (full) bytes.resize(over + free_bytes_);
+  if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size() - over;
+  if (over > 0 && !content->before.has_value()) content->before = whole.substr(0, content->synced);
+  whole.replace(*at, over, bytes);
+  *at += bytes.size();
+  if (!died.ok()) return died;
   if (fails) return InputOutputError("append to", path);
   if (full) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot append to ", path, ": no space left"));
@@ -200,11 +257,15 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
 absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (TakeSyncFault()) {
     content->dropped = true;
     return InputOutputError("sync", path);
   }
-  if (!content->dropped) content->synced = content->bytes.size();
+  if (!content->dropped) {
+    content->synced = content->bytes.size();
+    content->before.reset();
+  }
   ++syncs_;
   return absl::OkStatus();
 }
@@ -213,8 +274,11 @@ absl::Status FaultFileSystem::Truncate(uint64_t generation, const std::string& p
                                        Content* content, uint64_t size) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
+  HOTBED_RETURN_IF_ERROR(Step(path));
   const uint64_t before = content->bytes.size();
   if (size < before && free_bytes_ != UINT64_MAX) free_bytes_ += before - size;
+  if (size < content->synced && !content->before.has_value())
+    content->before = content->bytes.substr(0, content->synced);
   content->bytes.resize(size);
   content->synced = std::min(content->synced, size);
   if (content->synced == size) content->dropped = false;
@@ -228,10 +292,20 @@ void FaultFileSystem::Unlock(uint64_t generation, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAppend(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
   std::shared_ptr<Content>& content = files_[path];
   if (content == nullptr) content = std::make_shared<Content>();
-  return std::make_unique<File>(this, generation_, path, content);
+  return std::make_unique<File>(this, generation_, path, content, content->bytes.size());
+}
+
+absl::StatusOr<std::unique_ptr<WritableFile>> FaultFileSystem::OpenAt(const std::string& path,
+                                                                      uint64_t offset) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = files_.find(path);
+  if (found == files_.end()) return Missing("open", path);
+  HOTBED_CHECK(offset <= found->second->bytes.size()) << path << " at " << offset;
+  return std::make_unique<File>(this, generation_, path, found->second, offset);
 }
 
 absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const std::string& path,
@@ -250,6 +324,7 @@ absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const st
 
 absl::Status FaultFileSystem::SyncShared(const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (TakeSyncFault()) return InputOutputError("sync", path);
   content->shared = content->bytes;
   return absl::OkStatus();
@@ -274,6 +349,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::ReadAt(const std::string& path, uint64
 
 absl::Status FaultFileSystem::WriteAtomically(const std::string& path, absl::string_view content) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
   if (TakeSyncFault()) return InputOutputError("sync", path);
   if (content.size() > free_bytes_) {
@@ -307,6 +383,17 @@ absl::StatusOr<std::vector<std::string>> FaultFileSystem::List(const std::string
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+absl::Status FaultFileSystem::Rename(const std::string& from, const std::string& to) {
+  absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(from));
+  const auto found = files_.find(from);
+  if (found == files_.end()) return Missing("rename", from);
+  files_[to] = found->second;
+  files_.erase(found);
+  renames_.emplace_back(from, to);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const auto found = files_.find(path);
@@ -316,6 +403,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
 
 absl::Status FaultFileSystem::Delete(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   const auto found = files_.find(path);
   if (found == files_.end()) {
     const auto inside = files_.lower_bound(path + "/");
@@ -335,8 +423,11 @@ absl::Status FaultFileSystem::MakeDir(const std::string& path) {
 
 absl::Status FaultFileSystem::SyncDir(const std::string& path) {
   absl::MutexLock lock(&mutex_);
+  HOTBED_RETURN_IF_ERROR(Step(path));
   if (dirs_.count(path) == 0) return Missing("sync", path);
-  return TakeSyncFault() ? InputOutputError("sync", path) : absl::OkStatus();
+  if (TakeSyncFault()) return InputOutputError("sync", path);
+  renames_.clear();
+  return absl::OkStatus();
 }
 
 bool FaultFileSystem::Exists(const std::string& path) {

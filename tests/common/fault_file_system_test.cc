@@ -63,6 +63,47 @@ TEST(FaultFileSystem, AFailedSyncLosesItsBytesForGood) {
   EXPECT_LT(fs.ReadAll("/log")->size(), 1002u);
 }
 
+TEST(FaultFileSystem, ACrashMayLoseWhatWasWrittenOver) {
+  int kept = 0;
+  int lost = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    FaultFileSystem fs(seed);
+    ASSERT_TRUE(fs.WriteAtomically("/a", std::string(128, 'o')).ok());
+    auto file = fs.OpenAt("/a", 0);
+    ASSERT_TRUE(Append(file->get(), std::string(64, 'n')).ok());
+    const bool synced = seed % 2 == 0;
+    if (synced) {
+      ASSERT_TRUE((*file)->Sync().ok());
+    }
+    fs.Crash();
+    const std::string left = *fs.ReadAll("/a");
+    const bool is_new = left == std::string(64, 'n') + std::string(64, 'o');
+    EXPECT_TRUE(is_new || left == std::string(128, 'o'));
+    EXPECT_TRUE(is_new || !synced);
+    ++(is_new ? kept : lost);
+  }
+  EXPECT_GT(kept, 25);
+  EXPECT_GT(lost, 5);
+}
+
+TEST(FaultFileSystem, ACrashMayUndoARenameThatWasNotSynced) {
+  int undone = 0;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    FaultFileSystem fs(seed);
+    ASSERT_TRUE(fs.WriteAtomically("/a", "x").ok());
+    ASSERT_TRUE(fs.Rename("/a", "/b").ok());
+    const bool synced = seed % 2 == 0;
+    if (synced) {
+      ASSERT_TRUE(fs.SyncDir("/").ok());
+    }
+    fs.Crash();
+    EXPECT_NE(fs.Exists("/a"), fs.Exists("/b"));
+    EXPECT_TRUE(fs.Exists("/b") || !synced);
+    undone += fs.Exists("/a") ? 1 : 0;
+  }
+  EXPECT_GT(undone, 5);
+}
+
 TEST(FaultFileSystem, RunsOutOfSpaceInTheMiddleOfAWrite) {
   FaultFileSystem fs(3);
   auto file = fs.OpenAppend("/log");

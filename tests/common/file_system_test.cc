@@ -85,6 +85,24 @@ TEST_P(FileSystemTest, ExpectedAppendsChangeNeitherSizeNorContent) {
   EXPECT_EQ(*fs()->ReadAll(path), "abc");
 }
 
+TEST_P(FileSystemTest, WritesOverAFileAndRenamesIt) {
+  ASSERT_TRUE(fs()->WriteAtomically(Path("a"), "0123456789").ok());
+  EXPECT_TRUE(fs()->InMemory(Path("a")));
+  auto file = fs()->OpenAt(Path("a"), 2);
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE(Append(file->get(), {"ab", "c"}).ok());
+  EXPECT_EQ((*file)->size(), 5u);
+  EXPECT_EQ(*fs()->ReadAll(Path("a")), "01abc56789");
+  ASSERT_TRUE(fs()->Rename(Path("a"), Path("b")).ok());
+  EXPECT_FALSE(fs()->Exists(Path("a")));
+  ASSERT_TRUE(Append(file->get(), {"defghijk"}).ok());
+  EXPECT_EQ(*fs()->ReadAll(Path("b")), "01abcdefghijk");
+  ASSERT_TRUE((*file)->Truncate(3).ok());
+  EXPECT_EQ(*fs()->ReadAll(Path("b")), "01a");
+  EXPECT_EQ(fs()->OpenAt(Path("a"), 0).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(fs()->Rename(Path("a"), Path("c")).code(), absl::StatusCode::kNotFound);
+}
+
 TEST_P(FileSystemTest, MorePiecesThanOneCallTakes) {
   std::vector<std::string> pieces;
   std::string expected;

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import unittest
 
 import local
@@ -432,6 +433,16 @@ class Commands(unittest.TestCase):
                             "--no-roofs")
         self.assertGreater(none["rows_per_s"], 0)
 
+    def test_bench_compares_pushes_to_a_log_with_the_disk(self):
+        with tempfile.TemporaryDirectory() as folder:
+            report = self.up.json("bench", "push", "--seconds", "0.1", "--repeats", 1, "--rows", 20000, "--dir", folder)
+        roofs = {roof["name"]: roof for roof in report["roofs"]}
+        direct = roofs["direct appends, same bytes, 4 in flight"]
+        if "refused" in direct:
+            self.assertIn("O_DIRECT", direct["refused"])
+        else:
+            self.assertGreater(direct["rows_per_s"], 0)
+        self.assertGreater(roofs["plain appends, same bytes"]["rows_per_s"], 0)
 
     def test_a_table_in_column_slices_everywhere(self):
         load = ("--seconds", "0.3", "--repeats", 1, "--rows", 20000, "--dim", 18, "--no-roofs", "--optimizer", "adagrad",

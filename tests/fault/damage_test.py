@@ -57,12 +57,15 @@ class DamageRun:
                                tables="log" if args.replicas == 1 else "r2")
         self.victim = self.random.choice(self.cluster.servers)
         self.flipped = None  # (path, offset, mask)
+        self.flipped_byte = 0
 
     def file_to_damage(self):
         folder, ending = CASES[self.case]
         root = os.path.join(self.directory, self.victim.name, folder)
         found = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names if name.endswith(ending)]
         found = [path for path in found if os.path.getsize(path) > 0]
+        if self.case == "log" and len(found) > 1:
+            found.remove(max(found))  # the newest segment may end before its file does
         if not found:
             raise Wrong(f"no file *{ending} below {root}")
         return max(found, key=os.path.getsize)
@@ -70,18 +73,27 @@ class DamageRun:
     def flip(self):
         path = self.file_to_damage()
         size = os.path.getsize(path)
-        # The last record of a log may be torn by the kill, and is then cut without a word: stay clear of it.
+        # The end of a log segment's file may be bytes of an older one, and the last record torn by the kill: stay clear of both.
         offset = self.random.randrange(size // 20, size // 2) if self.case in ("log", "sst") else self.random.randrange(size)
-        self.flipped = (path, offset, 1 << self.random.randrange(8))
-        self.apply_flip()
-
-    def apply_flip(self):
-        path, offset, mask = self.flipped
+        mask = 1 << self.random.randrange(8)
         with open(path, "r+b") as file:
             file.seek(offset)
             byte = file.read(1)[0]
             file.seek(offset)
             file.write(bytes([byte ^ mask]))
+        self.flipped = (path, offset, mask)
+        self.flipped_byte = byte ^ mask
+
+    def flip_back(self):
+        """Unless a server that got over the damage has deleted the file, or written over it."""
+        path, offset, mask = self.flipped
+        if not os.path.exists(path):
+            return
+        with open(path, "r+b") as file:
+            file.seek(offset)
+            if file.read(1) == bytes([self.flipped_byte]):
+                file.seek(offset)
+                file.write(bytes([self.flipped_byte ^ mask]))
 
     def run(self):
         self.cluster.start()
@@ -124,8 +136,7 @@ class DamageRun:
         else:
             told = f"refused to start: {refused[-200:]}"
         self.victim.kill()
-        if os.path.exists(self.flipped[0]):  # a server that got over the damage may have deleted the file
-            self.apply_flip()
+        self.flip_back()
         self.victim.start()
         status, said = self.checker.verify()
         if status != EXACT:

@@ -307,7 +307,7 @@ TEST(RecordGroupTest, AnyHeadersComeBackAndTakeNoMoreThanAlone) {
       payloads.push_back(own);
       gradients += own;
     }
-    const absl::Span<const char> head = table.Seal({.synced_bytes = 64, .run = 7});
+    const absl::Span<const char> head = table.Seal({.synced_bytes = 64, .run = 7, .segment = 12});
     const std::string group = absl::StrCat(absl::string_view(head.data(), head.size()), ids,
                                            gradients, std::string(table.padding(), '\0'));
     ASSERT_EQ(group.size(), table.length());
@@ -315,13 +315,14 @@ TEST(RecordGroupTest, AnyHeadersComeBackAndTakeNoMoreThanAlone) {
     std::vector<uint64_t> words(group.size() / 8);
     std::memcpy(words.data(), group.data(), group.size());
     const char* const bytes = reinterpret_cast<const char*>(words.data());
-    const auto decoded = DecodeGroupHeader(bytes);
+    EXPECT_FALSE(DecodeGroupHeader(bytes, 11).has_value());
+    const auto decoded = DecodeGroupHeader(bytes, 12);
     ASSERT_TRUE(decoded.has_value());
     EXPECT_EQ(decoded->origin.run, 7);
     EXPECT_EQ(decoded->origin.synced_bytes, 64);
     EXPECT_EQ(decoded->header_crc, table.header_crc());
-    EXPECT_EQ(LikelyGroupLength(bytes), group.size());
-    EXPECT_FALSE(DecodeRecordHeader(bytes).has_value());
+    EXPECT_EQ(LikelyGroupLength(bytes, 12), group.size());
+    EXPECT_FALSE(DecodeRecordHeader(bytes, 12).has_value());
     std::vector<GroupPart> parts;
     ASSERT_TRUE(DecodeGroup(*decoded, bytes, &parts));
     ASSERT_EQ(parts.size(), headers.size());

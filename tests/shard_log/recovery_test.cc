@@ -299,7 +299,7 @@ TEST_F(RecoveryTest, AnotherFormatVersionIsRefusedWithBothNumbers) {
   const auto log = ShardLog::Open(options_, &files_, &clock_);
   EXPECT_EQ(log.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(log.status().message()), HasSubstr("version 9"));
-  EXPECT_THAT(std::string(log.status().message()), HasSubstr("versions 4 to 5"));
+  EXPECT_THAT(std::string(log.status().message()), HasSubstr("versions 4 to 6"));
   EXPECT_THAT(std::string(log.status().message()), HasSubstr("it is damaged"));
   EXPECT_EQ(Contents(1), newer);
 }

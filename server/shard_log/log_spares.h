@@ -1,0 +1,65 @@
+// Files of segments that no shard needs, in which new segments begin: their blocks are written
+// already and their pages are in memory, so an append costs the copy of its bytes alone, without
+// new pages, and a sync has no metadata to write.
+//
+// A new segment must never come back under an older name after a power loss, so the directory is
+// synced before a spare is used. Spares are worth nothing to anybody else: they go when the disk is
+// short of space, at the end of the process, and at the next start. Thread-safe.
+#ifndef HOTBED_SERVER_SHARD_LOG_LOG_SPARES_H_
+#define HOTBED_SERVER_SHARD_LOG_LOG_SPARES_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/files/file_system.h"
+#include "server/shard_log/segment_format.h"
+
+namespace hotbed {
+
+class LogSpares {
+ public:
+  static constexpr size_t kCountMax = 64;
+
+  // `bytes_min`: shorter files are not worth it.
+  LogSpares(std::string dir, uint64_t bytes_min, FileSystem* files)
+      : dir_(std::move(dir)), bytes_min_(bytes_min), files_(files) {}
+  ~LogSpares() { Delete(); }
+
+  // Deletes the spares of an earlier process, and warns where it cannot.
+  void DeleteLeft();
+  // Keeps files of segments, oldest first, or deletes them. One call at a time.
+  void KeepOrDelete(const std::vector<std::string>& paths) ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes the file of a segment from a spare, with that header, synced if `sync`, and returns its
+  // length, at most `bytes_most`; 0: none fits, or the one that fits is not in memory. That one, or
+  // a longer one if none fits, is deleted.
+  uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path, uint64_t bytes_most)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Delete() ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes all if the disk has less free than they take.
+  void DeleteIfShort() ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Spare {
+    std::string path;
+    uint64_t bytes = 0;
+  };
+
+  // Whether the file of a segment became the spare `kept`, beside `others` that are kept already.
+  bool Rename(const std::string& path, const std::vector<Spare>& others, Spare* kept);
+
+  const std::string dir_;
+  const uint64_t bytes_min_;
+  FileSystem* const files_;
+  mutable absl::Mutex mu_;
+  std::vector<Spare> spares_ ABSL_GUARDED_BY(mu_);  // their names are durable
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_SHARD_LOG_LOG_SPARES_H_
