@@ -108,7 +108,7 @@ class ObjectStore(unittest.TestCase):
     def test_a_save_whose_caller_is_killed_is_pruned_with_its_unfinished_files(self):
         with hotbed.connect(self.target, session='killed') as client:
             self.table(client, 'killed')
-            with subprocess.Popen([local.program('hotbed'), 'checkpoint', 'save', self.place, '--tables', 'killed', '--rate', '1MiB',
+            with subprocess.Popen([local.program('hotbed'), 'checkpoint', 'save', self.place, '--tables', 'killed', '--rate', '128KiB',
                                    '--coordinator', self.up.coordinator], env=local.clean_environment(),
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as save:
                 local.eventually('the save has begun', lambda: self.cli('checkpoint', 'list', self.place)[0] == 0)
