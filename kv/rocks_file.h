@@ -23,7 +23,7 @@
 
 namespace hotbed {
 
-// What the files of a store may take of its disk, together with what is there. Thread-safe.
+// The bytes of its disk that files of a store may take, with those that are there. Thread-safe.
 struct FileRoom {
   uint64_t bytes_max = 0;                // of the store; 0: no limit
   std::function<uint64_t()> disk_bytes;  // of the store now, without files that are being written

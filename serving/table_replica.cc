@@ -445,7 +445,7 @@ void TableReplica::Run() {
     absl::MutexLock lock(&mu_);
     if (!stop_.keeps_disk) return;
   }
-  // What the disk does not take now comes again.
+  // Rows that the disk does not take now come again.
   if (kept_ != nullptr) (void)kept_->WriteNoted();
 }
 

@@ -83,7 +83,7 @@ std::string StalenessText(uint64_t limit_ms) {
   return limit_ms == 0 ? "-" : ExactMillis(static_cast<int64_t>(limit_ms));
 }
 
-// Of a limit that copies often exceed, though all is well.
+// Told with a limit that copies often exceed, though all is well.
 std::string StalenessHint(uint64_t limit_ms) {
   if (limit_ms == 0) return "";
   return absl::StrCat("; copies older than ", StalenessText(limit_ms), " refuse lookups",

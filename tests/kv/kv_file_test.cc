@@ -294,7 +294,7 @@ TEST_F(KvFileTest, BytesMaxCountsFilesThatAreNotWhole) {
   files.clear();
   EXPECT_LT(store->GetUsage().disk_bytes, options.bytes_max);
   EXPECT_EQ(store->GetUsage().background_error, "");
-  // What was ingested is counted once.
+  // Entries that the store has taken over are counted once.
   const uint64_t left = options.bytes_max - store->GetUsage().disk_bytes;
   const auto file = MustMake(store.get());
   EXPECT_TRUE(Fill(file.get(), 9900, 9900 + static_cast<int>(left / 1100), value).ok());
