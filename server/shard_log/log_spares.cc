@@ -49,6 +49,7 @@ bool LogSpares::Rename(const std::string& path, const std::vector<Spare>& others
 }
 
 void LogSpares::KeepOrDelete(const std::vector<std::string>& paths) {
+  DeleteGivenUp();
   std::vector<Spare> kept;
   for (const std::string& path : paths) {
     Spare spare;
@@ -93,15 +94,26 @@ uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& pa
     if (status.ok()) return spare.bytes;
     HOTBED_LOG(Warning) << "the log begins a new file instead of " << spare.path << ": " << status;
   }
-  (void)files_->Delete(spare.path);
+  absl::MutexLock lock(&mu_);
+  given_up_.push_back(std::move(spare));
   return 0;
 }
 
 void LogSpares::Delete() {
+  DeleteGivenUp();
   std::vector<Spare> spares;
   {
     absl::MutexLock lock(&mu_);
     spares.swap(spares_);
+  }
+  for (const Spare& spare : spares) (void)files_->Delete(spare.path);
+}
+
+void LogSpares::DeleteGivenUp() {
+  std::vector<Spare> spares;
+  {
+    absl::MutexLock lock(&mu_);
+    spares.swap(given_up_);
   }
   for (const Spare& spare : spares) (void)files_->Delete(spare.path);
 }
@@ -115,7 +127,7 @@ void LogSpares::DeleteIfShort() {
 
 uint64_t LogSpares::bytes() const {
   absl::MutexLock lock(&mu_);
-  return BytesOf(spares_);
+  return BytesOf(spares_) + BytesOf(given_up_);
 }
 
 }  // namespace hotbed

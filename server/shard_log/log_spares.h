@@ -36,12 +36,15 @@ class LogSpares {
   void KeepOrDelete(const std::vector<std::string>& paths) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the file of a segment from a spare, with that header, synced if `sync`, and returns its
   // length, at most `bytes_most`; 0: none fits, or the one that fits is not in memory. That one, or
-  // a longer one if none fits, is deleted.
+  // a longer one if none fits, is given up: the callers of the functions below and of KeepOrDelete
+  // delete it, because that takes up to 0.1 s, for which no append should wait.
   uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path, uint64_t bytes_most)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
+  void DeleteGivenUp() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes all if the disk has less free than they take.
   void DeleteIfShort() ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts the files that were given up, too.
   uint64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -58,6 +61,7 @@ class LogSpares {
   FileSystem* const files_;
   mutable absl::Mutex mu_;
   std::vector<Spare> spares_ ABSL_GUARDED_BY(mu_);  // their names are durable
+  std::vector<Spare> given_up_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

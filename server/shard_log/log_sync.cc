@@ -69,6 +69,7 @@ void LogWriter::SyncLoop() {
     return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
+    spares_.DeleteGivenUp();
     spares_.DeleteIfShort();
     absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
