@@ -10,6 +10,8 @@
 // time from the answer to a push until a lookup shows it. Then lookups at fixed rates of half of,
 // once and three times the highest rate, each within a deadline; and the same lookups by HTTP. With
 // --versions DIR, times of lookups of `current` while one version after another is taken up.
+// With --on-demand it measures the highest rate alone, once per line of standard input, so that
+// another program can be measured in turns with it (bench/redis_bench.py).
 #include <arpa/inet.h>
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
@@ -25,6 +27,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -60,6 +63,7 @@ struct Flags {
   int threads = 4;           // that look up when the highest rate is measured
   double deadline_ms = 100;  // of lookups at a fixed rate
   std::string versions;      // directory of published versions; empty: none are published
+  bool on_demand = false;    // the highest rate alone, whenever standard input says so
 };
 
 double SecondsSince(int64_t ns) {
@@ -157,7 +161,7 @@ class Bench {
 
   absl::Status Run() {
     HOTBED_RETURN_IF_ERROR(Prepare());
-    const absl::Status measured = Measure();
+    const absl::Status measured = flags_.on_demand ? OnDemand() : Measure();
     (void)Serve(v1::ServeTablesRequest::REMOVE);
     (void)trainer_->DropTable(name_);
     return measured;
@@ -251,6 +255,15 @@ class Bench {
     peak_ = per_s / flags_.ids;
     std::printf("%s: lookups of %u from %d threads: %.2fM rows/s\n", format_.c_str(), flags_.ids,
                 flags_.threads, per_s / 1e6);
+    return absl::OkStatus();
+  }
+
+  absl::Status OnDemand() {
+    std::fflush(stdout);
+    for (std::string line; std::getline(std::cin, line);) {
+      HOTBED_RETURN_IF_ERROR(Rate());
+      std::fflush(stdout);
+    }
     return absl::OkStatus();
   }
 
@@ -592,6 +605,8 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", flags.threads, "that look up")->check(CLI::Range(1, 64));
   app.add_option("--deadline-ms", flags.deadline_ms, "of lookups at a fixed rate")
       ->capture_default_str();
+  app.add_flag("--on-demand", flags.on_demand,
+               "Measure the highest rate alone, once per line of standard input");
   app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& format : std::vector<std::string>(absl::StrSplit(flags.formats, ','))) {

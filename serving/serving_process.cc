@@ -62,6 +62,19 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
+// As metrics have it.
+std::string CutName(TableReplica::Cut cut) {
+  switch (cut) {
+    case TableReplica::Cut::kComing:
+      return "coming";
+    case TableReplica::Cut::kLeaving:
+      return "leaving";
+    case TableReplica::Cut::kPresent:
+      break;
+  }
+  return "present";
+}
+
 // Requests by outcome, and how long they took.
 struct CallCounters {
   static CallCounters& Get() {
@@ -623,9 +636,9 @@ class Serving final : public ServingProcess {
       options_.device->tier()->AddNumbers(&numbers);
       numbers.AddSamplesTo(samples, {{"device", options_.device->tier()->name()}});
     }
-    for (const auto& replica : tables_.Present()) {
+    for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
-      const Labels labels = {{"table", replica->name()}};
+      const Labels labels = {{"table", replica->name()}, {"cut", CutName(replica->cut())}};
       AddSample("hotbed_serving_ready", "1 once the replica has had all rows, and answers.", labels,
                 report.ready() ? 1 : 0, samples);
       AddSample("hotbed_serving_rows", "Rows of the replica.", labels,

@@ -70,18 +70,21 @@ class TableReplica {
   uint64_t staleness_ms_max() const {
     return order_.staleness_ms_max.load(std::memory_order_relaxed);
   }
+  // The cut of the table that the copy belongs to: the one that readers are told of, one that is to
+  // follow it, or the one before.
+  enum class Cut { kPresent, kComing, kLeaving };
   // As the coordinator orders, and may order otherwise later.
   struct Order {
     uint64_t staleness_ms_max = 0;
-    bool beside = false;  // of another cut than the one that readers are told of
-    bool alone = false;   // no other copy of the part follows
+    Cut cut = Cut::kPresent;
+    bool alone = false;  // no other copy of the part follows
   };
   void SetOrder(const Order& order) {
     order_.staleness_ms_max.store(order.staleness_ms_max, std::memory_order_relaxed);
-    order_.beside.store(order.beside);
+    order_.cut.store(order.cut);
     order_.alone.store(order.alone);
   }
-  bool beside() const { return order_.beside.load(); }
+  Cut cut() const { return order_.cut.load(); }
 
   CopyRelay* relay() const { return relay_.get(); }
 
@@ -181,7 +184,8 @@ class TableReplica {
   const Clock* const clock_;
   struct {
     std::atomic<uint64_t> staleness_ms_max{0};
-    std::atomic<bool> beside{false}, alone{false};
+    std::atomic<Cut> cut{Cut::kPresent};
+    std::atomic<bool> alone{false};
   } order_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
   mutable std::atomic<uint64_t> lookup_rows_{0};

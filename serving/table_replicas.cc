@@ -50,7 +50,9 @@ void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& clu
   for (size_t i = 0; i < ordered.size(); ++i) {
     const v1::ServedTable& served = ordered[i].table();
     const ServedPart part = ServedPartOn(served, source_.server).value_or(ServedPart());
-    const bool beside = static_cast<int>(i) < orders.beside_size();
+    const auto cut = static_cast<int>(i) >= orders.beside_size() ? TableReplica::Cut::kPresent
+                     : ordered[i].leaves()                       ? TableReplica::Cut::kLeaving
+                                                                 : TableReplica::Cut::kComing;
     const auto& alone = orders.alone();
     const CopyKey key = {served.table(), part};
     std::shared_ptr<TableReplica>& replica = next[key];
@@ -68,7 +70,7 @@ void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& clu
     replica->relay()->SetFeeder(ordered[i].feeder());
     const bool is_alone = std::find(alone.begin(), alone.end(), served.table()) != alone.end();
     replica->SetOrder(
-        {.staleness_ms_max = served.staleness_ms_max(), .beside = beside, .alone = is_alone});
+        {.staleness_ms_max = served.staleness_ms_max(), .cut = cut, .alone = is_alone});
     const std::vector<v1::ServedVersion> versions = VersionsOf(orders, served.table());
     replica->OrderVersions(versions, {orders.current().begin(), orders.current().end()});
   }
@@ -106,7 +108,8 @@ std::shared_ptr<const TableReplica> TableReplicas::FindFirst(Is is) const {
   absl::MutexLock lock(&mu_);
   std::shared_ptr<const TableReplica> found;
   for (const auto& [key, replica] : copies_) {
-    if (is(*replica) && (found == nullptr || found->beside())) found = replica;
+    if (is(*replica) && (found == nullptr || found->cut() != TableReplica::Cut::kPresent))
+      found = replica;
   }
   return found;
 }
@@ -135,7 +138,8 @@ std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
 
 std::vector<std::shared_ptr<const TableReplica>> TableReplicas::Present() const {
   std::vector<std::shared_ptr<const TableReplica>> present = All();
-  std::erase_if(present, [](const auto& replica) { return replica->beside(); });
+  std::erase_if(present,
+                [](const auto& replica) { return replica->cut() != TableReplica::Cut::kPresent; });
   return present;
 }
 

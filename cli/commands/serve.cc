@@ -228,6 +228,40 @@ void AddMissing(const v1::ServedTable& table, const std::string& name, const std
   }
 }
 
+// The versions that the parts which are to follow wait for.
+Json AwaitedJson(const v1::ServedTable& table, const v1::ServingMap& map) {
+  Json all = Json::array();
+  for (const v1::AwaitedVersion& awaited : map.awaited()) {
+    if (awaited.table() != table.table()) continue;
+    all.push_back({{"version", VersionName(map, awaited.number())},
+                   {"server", awaited.server()},
+                   {"part", awaited.part()},
+                   {"trouble", awaited.trouble()},
+                   {"given_up_in_ms",
+                    awaited.has_given_up_in_ms() ? Json(awaited.given_up_in_ms()) : Json()}});
+  }
+  return all;
+}
+
+std::string AwaitedText(const v1::ServedTable& table, const std::string& name,
+                        const v1::ServingMap& map) {
+  std::string text;
+  for (const v1::AwaitedVersion& awaited : map.awaited()) {
+    if (awaited.table() != table.table()) continue;
+    const std::string version = VersionName(map, awaited.number());
+    absl::StrAppend(
+        &text, name, " waits with its new parts for version ", version, ", which part ",
+        PartText(ServedPartOf(awaited), ""), " on ", awaited.server(),
+        " does not hold: ", awaited.trouble(),
+        awaited.has_given_up_in_ms()
+            ? absl::StrCat("; they follow without it in ", awaited.given_up_in_ms() / 1000, " s")
+            : absl::StrCat("; it is current, so they wait until they hold it or another version is "
+                           "current ('hotbed publish')"),
+        "\n");
+  }
+  return text;
+}
+
 absl::Status Status(const CommandContext& context) {
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls.Get(context.timeout_duration()));
@@ -250,6 +284,7 @@ absl::Status Status(const CommandContext& context) {
   }
   TablePrinter tables({"table", "format", "copies", "part", "server", "state", "rows", "memory",
                        "disk", "rows/s asked", "age", "limit", "trouble"});
+  std::string awaited;
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
@@ -262,7 +297,9 @@ absl::Status Status(const CommandContext& context) {
       const std::string note = leaves ? ", goes" : ", to follow";
       one["beside"] = {{"parts", ServedPartsOf(cut)},
                        {"leaves", leaves},
-                       {"copies", AddCopies(cut, name, note, map, &tables)}};
+                       {"copies", AddCopies(cut, name, note, map, &tables)},
+                       {"awaited_versions", AwaitedJson(table, map)}};
+      absl::StrAppend(&awaited, AwaitedText(table, name, map));
       if (!leaves) AddMissing(cut, name, note, &tables);
     }
     json["tables"].push_back(std::move(one));
@@ -275,7 +312,8 @@ absl::Status Status(const CommandContext& context) {
   absl::StrAppend(&text, "\n",
                   map.tables().empty()
                       ? "No table is served; 'hotbed serve add TABLE' begins that\n"
-                      : tables.ToText());
+                      : tables.ToText(),
+                  awaited);
   json["versions"] = VersionsJson(map);
   absl::StrAppend(&text, VersionsText(map));
   return context.Answer(json, text);

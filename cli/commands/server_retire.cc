@@ -105,12 +105,19 @@ Look LookAtShards(const v1::ServerInfo& server, const v1::ClusterMap& map) {
 Look LookAtCopies(const std::string& name, const ServingHold& hold) {
   Look look = {.name = name, .holds = hold.missed > 0};
   look.why = absl::StrCat(hold.missed, " copies that lookups would miss: ", hold.why);
-  look.json = {
-      {"server", name}, {"copies_answered_elsewhere", hold.answered}, {"copies_alone", hold.alone}};
+  look.json = {{"server", name},
+               {"copies_answered_elsewhere", hold.answered},
+               {"copies_alone", hold.alone},
+               {"copies_coming", hold.coming}};
   look.done = absl::StrCat("other copies answer for ", hold.answered, " of its tables");
   if (hold.alone > 0) {
     absl::StrAppend(&look.done, ", and ", hold.alone,
                     " have no other copy and are not answered until it is back");
+  }
+  if (hold.coming > 0) {
+    absl::StrAppend(&look.done, "; it loads ", hold.coming,
+                    hold.coming == 1 ? " part that is" : " parts that are",
+                    " to follow, which come later then");
   }
   return look;
 }

@@ -16,6 +16,20 @@ namespace {
 constexpr uint64_t kOldMs = 60'000;  // where the table has no limit of its own
 constexpr const char* kName = "serving";
 
+void AddFinding(const char* thing, const std::string& which, std::string* found) {
+  if (which.empty()) return;
+  absl::StrAppend(found, found->empty() ? "" : "; ", thing, which);
+}
+
+std::string AwaitedVersions(const v1::ServingMap& map) {
+  std::string awaited;
+  for (const v1::AwaitedVersion& one : map.awaited()) {
+    absl::StrAppend(&awaited, " ", VersionName(map, one.number()), " on ", one.server(), " (",
+                    one.trouble(), ")");
+  }
+  return awaited;
+}
+
 }  // namespace
 
 Check CheckServing(const v1::ServingMap& map) {
@@ -66,17 +80,13 @@ Check CheckServing(const v1::ServingMap& map) {
     return {kName, Verdict::kFailed, absl::StrCat("no copy answers for", unanswered, next)};
   }
   std::string found;
-  if (!fewer.empty()) absl::StrAppend(&found, "fewer copies than wanted:", fewer);
-  if (!waiting.empty()) {
-    absl::StrAppend(
-        &found, found.empty() ? "" : "; ",
-        "parts that wait for serving servers with room beside the present ones:", waiting);
-  }
-  if (!old.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "too old:", old);
-  if (!troubles.empty()) {
-    absl::StrAppend(&found, found.empty() ? "" : "; ", "in trouble:", absl::StrJoin(troubles, ","));
-  }
-  if (!silent.empty()) absl::StrAppend(&found, found.empty() ? "" : "; ", "silent:", silent);
+  AddFinding("fewer copies than wanted:", fewer, &found);
+  AddFinding("parts that wait for serving servers with room beside the present ones:", waiting,
+             &found);
+  AddFinding("versions that parts which are to follow do not hold:", AwaitedVersions(map), &found);
+  AddFinding("too old:", old, &found);
+  AddFinding("in trouble:", absl::StrJoin(troubles, ","), &found);
+  AddFinding("silent:", silent, &found);
   if (!found.empty()) return {kName, Verdict::kWarning, absl::StrCat(found, next)};
   return {kName, Verdict::kOk,
           map.tables().empty() ? std::string("no table is served")

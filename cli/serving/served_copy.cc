@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace hotbed {
 
 std::vector<ServedCopy> CopiesOf(const v1::ServedTable& table, const v1::ServingMap& map) {
@@ -24,6 +26,12 @@ std::vector<ServedCopy> CopiesOf(const v1::ServedTable& table, const v1::Serving
     copies.push_back(std::move(copy));
   }
   return copies;
+}
+
+std::string VersionName(const v1::ServingMap& map, uint64_t number) {
+  const auto version = std::find_if(map.versions().begin(), map.versions().end(),
+                                    [number](const auto& one) { return one.number() == number; });
+  return version == map.versions().end() ? absl::StrCat("number ", number) : version->name();
 }
 
 }  // namespace hotbed

@@ -24,6 +24,9 @@ struct ServedCopy {
 // wants.
 std::vector<ServedCopy> CopiesOf(const v1::ServedTable& table, const v1::ServingMap& map);
 
+// The name of a version, or its number where there is none of it any more.
+std::string VersionName(const v1::ServingMap& map, uint64_t number);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLI_SERVING_SERVED_COPY_H_

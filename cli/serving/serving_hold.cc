@@ -9,12 +9,6 @@
 namespace hotbed {
 namespace {
 
-std::string VersionName(uint64_t number, const v1::ServingMap& map) {
-  const auto version = std::find_if(map.versions().begin(), map.versions().end(),
-                                    [number](const auto& one) { return one.number() == number; });
-  return version == map.versions().end() ? absl::StrCat("number ", number) : version->name();
-}
-
 // Empty: it can.
 std::string WhyItCannotAnswerFor(const ServedCopy& copy, const ServedCopy& leaving,
                                  const v1::ServingMap& map) {
@@ -27,10 +21,49 @@ std::string WhyItCannotAnswerFor(const ServedCopy& copy, const ServedCopy& leavi
     });
     if (!held) {
       return absl::StrCat("its copy on ", copy.server, " does not hold version ",
-                          VersionName(version.number(), map));
+                          VersionName(map, version.number()));
     }
   }
   return "";
+}
+
+// A cut of a table that readers may ask.
+struct AskedCut {
+  v1::ServedTable table;
+  bool leaves = false;  // in some seconds
+};
+
+std::vector<AskedCut> AskedCutsOf(const v1::ServedTable& table) {
+  std::vector<AskedCut> cuts = {{.table = table}};
+  if (table.beside().leaves()) cuts.push_back({.table = BesideOf(table), .leaves = true});
+  return cuts;
+}
+
+// Counts the copy that the server has of this cut, if it answers.
+void Count(const std::string& server, const AskedCut& cut, const std::string& name,
+           const v1::ServingMap& map, ServingHold* hold) {
+  const std::vector<ServedCopy> copies = CopiesOf(cut.table, map);
+  const auto leaving = std::find_if(copies.begin(), copies.end(), [&](const ServedCopy& copy) {
+    return copy.server == server && copy.state == "ready";
+  });
+  if (leaving == copies.end()) return;
+  uint64_t others = 0;
+  bool one_can = false;
+  std::string why = cut.leaves ? "readers may ask for its former parts some seconds more" : "";
+  for (const ServedCopy& copy : copies) {
+    if (copy.server == server || copy.part != leaving->part) continue;
+    ++others;
+    const std::string why_not = WhyItCannotAnswerFor(copy, *leaving, map);
+    one_can = one_can || why_not.empty();
+    if (why.empty()) why = why_not;
+  }
+  if (one_can) {
+    ++hold->answered;
+  } else if (others == 0 && !cut.leaves) {
+    ++hold->alone;
+  } else if (hold->missed++ == 0) {
+    hold->why = absl::StrCat("of table ", name, ", ", why);
+  }
 }
 
 }  // namespace
@@ -39,41 +72,25 @@ std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::Se
   const bool known = std::any_of(map.servers().begin(), map.servers().end(),
                                  [&](const auto& one) { return one.name() == server; });
   ServingHold hold;
-  if (!known) {
-    // A coordinator that begins to lead hears of copies within a second.
-    for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
-      if (!ServedPartOn(map.tables(i), server).has_value()) continue;
-      if (hold.missed++ > 0) continue;
-      hold.why = absl::StrCat("of table ", map.specs(i).name(), ", ", server,
-                              " has not reported to this coordinator yet");
-    }
-    return hold.missed > 0 ? std::optional<ServingHold>(hold) : std::nullopt;
-  }
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
-    const std::vector<ServedCopy> copies = CopiesOf(map.tables(i), map);
-    const auto leaving = std::find_if(copies.begin(), copies.end(), [&](const ServedCopy& copy) {
-      return copy.server == server && copy.state == "ready";
-    });
-    if (leaving == copies.end()) continue;
-    uint64_t others = 0;
-    bool one_can = false;
-    std::string why;
-    for (const ServedCopy& copy : copies) {
-      if (copy.server == server || copy.part != leaving->part) continue;
-      ++others;
-      const std::string why_not = WhyItCannotAnswerFor(copy, *leaving, map);
-      one_can = one_can || why_not.empty();
-      if (why.empty()) why = why_not;
+    const v1::ServedTable& table = map.tables(i);
+    const std::string& name = map.specs(i).name();
+    for (const AskedCut& cut : AskedCutsOf(table)) {
+      if (!ServedPartOn(cut.table, server).has_value()) continue;
+      if (known) {
+        Count(server, cut, name, map, &hold);
+      } else if (hold.missed++ == 0) {
+        // A coordinator that begins to lead hears of copies within a second.
+        hold.why = absl::StrCat("of table ", name, ", ", server,
+                                " has not reported to this coordinator yet");
+      }
     }
-    if (others == 0) {
-      ++hold.alone;
-    } else if (one_can) {
-      ++hold.answered;
-    } else if (hold.missed++ == 0) {
-      hold.why = absl::StrCat("of table ", map.specs(i).name(), ", ", why);
+    if (table.has_beside() && !table.beside().leaves() &&
+        ServedPartOn(BesideOf(table), server).has_value()) {
+      ++hold.coming;
     }
   }
-  return hold;
+  return known || hold.missed > 0 ? std::optional<ServingHold>(hold) : std::nullopt;
 }
 
 }  // namespace hotbed

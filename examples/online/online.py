@@ -7,7 +7,8 @@
 Two trainers train a factorization machine on made-up clicks as they come, each once, on two servers. A publisher publishes its rows as a version
 every few seconds. Serving servers hold copies of them in int8, and a load generator scores unseen clicks at a fixed rate with
 the current version, open loop: a request's time counts from when it was due. Meanwhile a replica is killed, a server of the
-trainers is killed, and the version is rolled back. At the end the text, and a page with --report, say what each of these did.
+trainers is killed, and the version is rolled back. At the end the text, and a page with --report, say what each of these did, what
+the format costs in AUC at each time, and how much memory serving and training took.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import hotbed
 
 PREFIX = 'clicks'
 TABLES = (f'{PREFIX}_integers', f'{PREFIX}_categories')
+TRAINING = ('s0', 's1')  # servers of the trainers
 INTEGERS, CATEGORIES, BUCKETS, FACTORS = 13, 26, 512, 15
 BIAS = INTEGERS * BUCKETS  # the id of the model's bias, behind those of the integers
 MASK = 2**64 - 1
@@ -94,6 +96,32 @@ def auc(labels, scores):
     return float((ranks[labels == 1].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
+def scores_of(bias, rows):
+    """Of a factorization machine, whose rows have a weight in front of their factors: clicks x features x (1 + FACTORS)."""
+    total, factors = rows.sum(1), rows[:, :, 1:]
+    return bias + total[:, 0] + 0.5 * ((total[:, 1:]**2).sum(1) - (factors**2).sum((1, 2)))
+
+
+def fp32_scores(checkpoint, integers, categories):
+    """Scores by the rows of a version as they were trained: its files are restored into an engine in this process."""
+    with hotbed.local(memory='512MiB') as client:
+        hotbed.restore(client, checkpoint, tables=TABLES, durability='checkpoint')
+
+        def rows_of(table, ids):
+            distinct, at = np.unique(ids, return_inverse=True)
+            there = np.zeros(len(distinct), np.uint8)
+            rows = client.table(table).pull(distinct, exists=there) * there[:, np.newaxis]  # served rows that do not exist are zeros
+            return rows[at.reshape(-1)]
+        numbers = rows_of(TABLES[0], np.append(integers.ravel(), np.uint64(BIAS)))
+        rows = [numbers[:-1].reshape(*integers.shape, -1), rows_of(TABLES[1], categories.ravel()).reshape(*categories.shape, -1)]
+        return scores_of(numbers[-1, 0], np.concatenate(rows, 1))
+
+
+def median_of(values):
+    """Without those that are None."""
+    return quantile([value for value in values if value is not None], 0.5)
+
+
 def quantile(values, part):
     return float(np.quantile(values, part)) if len(values) else None
 
@@ -103,6 +131,7 @@ def quantile(values, part):
 class Cluster:
     def __init__(self, arguments, directory):
         self.bin = arguments.bin_dir
+        self.serving = [f'serving{i}' for i in range(arguments.replicas)]
         self.log = open(os.path.join(directory, 'cluster.log'), 'w', encoding='utf-8')
         self.process = self.start('hotbed', 'up', '--data-dir', os.path.join(directory, 'cluster'), '--servers', 2, '--serving',
                                   arguments.replicas, '--port', 0, '--host-bytes', '512MiB', '-o', 'json', stdout=subprocess.PIPE)
@@ -135,9 +164,20 @@ class Cluster:
         return None
 
     def resident(self, name):
-        wait_for(f'{name} runs', lambda: self.pid(name) is not None)
         with open(f'/proc/{self.pid(name)}/status', encoding='ascii') as status:
             return next(int(line.split()[1]) << 10 for line in status if line.startswith('VmRSS'))
+
+    def memory(self):
+        """Bytes: resident ones of the trainers' servers and of the serving servers, and those that a copy's rows take. None: one is away."""
+        def together(names):
+            try:
+                return sum(self.resident(name) for name in names)
+            except (OSError, StopIteration):  # it has ended
+                return None
+        tables = self.json('serve', 'status')['tables']
+        ready = [[copy['bytes'] for copy in table['copies'] if copy['state'] == 'ready'] for table in tables]
+        return {'training': together(TRAINING), 'serving': together(self.serving),
+                'copy': sum(map(max, ready)) if ready and all(ready) else None}
 
     def copies_ready(self):
         tables = self.json('serve', 'status')['tables']
@@ -199,8 +239,7 @@ class Load:
             return
         values = [found[table].values for table in TABLES]
         rows = np.concatenate([values[0][:-1].reshape(BATCH, INTEGERS, -1), values[1].reshape(BATCH, CATEGORIES, -1)], 1)
-        total, factors = rows.sum(1), rows[:, :, 1:]
-        scores = values[0][-1, 0] + total[:, 0] + 0.5 * ((total[:, 1:]**2).sum(1) - (factors**2).sum((1, 2)))
+        scores = scores_of(values[0][-1, 0], rows)
         self.requests.append(Request(due, time.monotonic() - due, found[TABLES[0]].version, first, scores, None))
 
     def watch_age(self):
@@ -211,6 +250,27 @@ class Load:
                 self.ages.append((time.monotonic(), found[TABLES[0]].age))
             except hotbed.HotbedError:
                 self.ages.append((time.monotonic(), None))
+
+
+class MemoryWatch(threading.Thread):
+    """Looks at the memory every second, until it is stopped."""
+
+    def __init__(self, cluster):
+        super().__init__()
+        self.cluster, self.seen, self.ends = cluster, [], threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ends.wait(1):
+            at = time.monotonic()
+            try:
+                self.seen.append((at, self.cluster.memory()))
+            except RuntimeError:  # the coordinator does not answer
+                pass
+
+    def stop(self):
+        self.ends.set()
+        self.join()
 
 
 class Trainer(threading.Thread):
@@ -260,7 +320,7 @@ class Publisher(threading.Thread):
     def publish_now(self):
         begin = time.monotonic()
         done = self.cluster.json('publish', *TABLES, self.directory, '--name', f'v{len(self.versions) + len(self.errors) + 1}')
-        self.versions.append({'name': done['version'], 'at': begin, 'seconds': time.monotonic() - begin, 'bytes': done['bytes']})
+        self.versions.append({'name': done['version'], 'checkpoint': done['checkpoint'], 'at': begin, 'seconds': time.monotonic() - begin, 'bytes': done['bytes']})
 
     def run(self):
         begin = time.monotonic()
@@ -284,7 +344,8 @@ class Story:
         self.arguments, self.directory = arguments, directory
         self.events = []
         self.begin = self.end = 0
-        self.publisher = self.load = self.unseen = None
+        self.publisher = self.load = self.unseen = self.watch = None
+        self.fp32 = {}  # by version: the score of each unseen click
         self.cluster = Cluster(arguments, directory)
         self.trainers = []
 
@@ -337,15 +398,26 @@ class Story:
         publisher.publish()
         self.begin = time.monotonic()
         self.publisher, self.load = publisher, Load(self.cluster.target, self.unseen, self.arguments.rate, self.begin)
+        self.watch = MemoryWatch(self.cluster)
         publisher.start()
         try:
             self.live()
             memory = self.memory()
         finally:
+            self.watch.stop()
             publisher.stop()
             self.load.stop()
             self.stop_trainers()
+        self.score_in_fp32()
         return self.result(memory)
+
+    def score_in_fp32(self):
+        """What the versions that were served would score without rounding."""
+        self.say('scoring with the fp32 rows of the same versions ...')
+        used = {r.version for r in self.load.requests}
+        for version in self.publisher.versions:
+            if version['name'] in used:
+                self.fp32[version['name']] = fp32_scores(version['checkpoint'], *self.unseen[1:])
 
     def scored_by(self, version, or_later=False):
         def is_wanted(found):
@@ -377,8 +449,9 @@ class Story:
     def memory(self):
         """Resident bytes of the processes, and what a copy's rows take of them."""
         copies = [copy for table in self.cluster.json('serve', 'status')['tables'] for copy in table['copies']]
-        return {'resident': {name: self.cluster.resident(name) for name in
-                             ['s0', 's1', *(f'serving{i}' for i in range(self.arguments.replicas))]},
+        names = [*TRAINING, *self.cluster.serving]
+        wait_for('all servers run', lambda: all(self.cluster.pid(name) is not None for name in names))
+        return {'resident': {name: self.cluster.resident(name) for name in names},
                 'copy_bytes': sum(copy['bytes'] for copy in copies) // self.arguments.replicas,
                 'copy_rows': sum(copy['rows'] for copy in copies) // self.arguments.replicas}
 
@@ -390,11 +463,21 @@ class Story:
         published = {v['name']: v['at'] for v in self.publisher.versions}
         ages = [r.due - published[r.version] for r in good if r.version in published]
         newest = [age for at, age in self.load.ages if first <= at < last and age is not None]
-        versions = list(dict.fromkeys(r.version for r in sorted(good)))
+        versions = list(dict.fromkeys(r.version for r in sorted(good, key=lambda r: r.due)))
+        memory = [seen for at, seen in self.watch.seen if first <= at < last]
         return {'from': first - self.begin, 'to': last - self.begin, 'requests': len(found), 'errors': len(found) - len(good),
-                'auc': auc(labels, np.concatenate([r.scores for r in good])) if good else None, 'versions': versions,
+                'auc': auc(labels, np.concatenate([r.scores for r in good])) if good else None,
+                'auc_fp32': self.auc_in_fp32(good),
+                'versions': versions, **{f'{kind}_bytes': median_of(seen[kind] for seen in memory) for kind in ('training', 'serving', 'copy')},
                 'p50_ms': ms(quantile([r.seconds for r in good], 0.5)), 'p99_ms': ms(quantile([r.seconds for r in good], 0.99)),
                 'version_age_s': quantile(ages, 0.5), 'newest_age_ms': ms(quantile(newest, 0.5))}
+
+    def auc_in_fp32(self, requests):
+        known = [r for r in requests if r.version in self.fp32]
+        if not known:
+            return None
+        return auc(np.concatenate([self.load.labels[r.first:r.first + BATCH] for r in known]),
+                   np.concatenate([self.fp32[r.version][r.first:r.first + BATCH] for r in known]))
 
     def result(self, memory):
         end = self.end
@@ -427,17 +510,24 @@ def ms(seconds):
     return None if seconds is None else 1e3 * seconds
 
 
+def mb(size):
+    return None if size is None else size / 1e6
+
+
 def text_of(value, form):
     return '-' if value is None else format(value, form)
 
 
 def cells(window):
-    return [f'{window["from"]:.0f} to {window["to"]:.0f} s', text_of(window['auc'], '.4f'), str(window['requests']),
+    return [f'{window["from"]:.0f} to {window["to"]:.0f} s', text_of(window['auc'], '.4f'), text_of(window['auc_fp32'], '.4f'),
+            str(window['requests']),
             str(window['errors']), text_of(window['p50_ms'], '.1f'), text_of(window['p99_ms'], '.1f'),
-            text_of(window['newest_age_ms'], '.0f'), text_of(window['version_age_s'], '.1f'), ' '.join(window['versions'])]
+            text_of(window['newest_age_ms'], '.0f'), text_of(window['version_age_s'], '.1f'), text_of(mb(window['training_bytes']), '.0f'),
+            text_of(mb(window['serving_bytes']), '.0f'), text_of(mb(window['copy_bytes']), '.1f'), ' '.join(window['versions'])]
 
 
-HEAD = ['time', 'AUC', 'requests', 'errors', 'p50 ms', 'p99 ms', 'newest rows, ms old', 'version, s old', 'versions']
+HEAD = ['time', 'AUC', 'AUC in fp32', 'requests', 'errors', 'p50 ms', 'p99 ms', 'newest rows, ms old', 'version, s old', 'training MB',
+        'serving MB', "a copy's rows MB", 'versions']
 
 
 def tables_of(result):
@@ -449,7 +539,7 @@ def tables_of(result):
                                                                   f'{p["bytes"] / 1e6:.1f}'] for p in result['publications'])]
     memory = result['memory']
     rows = [[name, f'{size / 1e6:.0f}'] for name, size in memory['resident'].items()]
-    yield 'Resident memory', [['process', 'MB'], *rows]
+    yield 'Resident memory in the end', [['process', 'MB'], *rows]
 
 
 def plain(result):
@@ -461,6 +551,10 @@ def plain(result):
     memory = result['memory']
     yield (f'\nA copy of all rows takes {memory["copy_bytes"] / 1e6:.1f} MB in {result["format"]} ({memory["copy_rows"]} rows, '
            f'{memory["copy_bytes"] / max(1, memory["copy_rows"]):.0f} bytes each, index included).')
+    whole = result['all']
+    if whole['auc'] is not None and whole['auc_fp32'] is not None:
+        yield (f'All scores have an AUC of {whole["auc"]:.5f} in {result["format"]}, and of {whole["auc_fp32"]:.5f} in fp32 '
+               f'({whole["auc"] - whole["auc_fp32"]:+.5f}).')
     if result['first_error']:
         yield f'First error: {result["first_error"]}'
     yield f'The trainers have trained {result["trained_clicks"]} clicks.'
@@ -470,34 +564,48 @@ def plain(result):
         yield f'A publication failed: {error}'
 
 
-def chart(result, name, label):
-    """A line of a window's value over time, with the events, as SVG."""
+COLOURS = ('#246', '#e80')
+
+
+def chart(result, label, lines, unit=1):
+    """A line over time for each {name of a window's value: what it is}, with the events, as SVG."""
     width, height = 760, 150
     end = result['windows'][-1]['to']
-    points = [((w['from'] + w['to']) / 2, w[name]) for w in result['windows'] if w[name] is not None]
-    if not points:
+    points = {name: [((w['from'] + w['to']) / 2, w[name] / unit) for w in result['windows'] if w[name] is not None] for name in lines}
+    values = [value for line in points.values() for _, value in line]
+    if not values:
         return ''
-    low, high = min(v for _, v in points), max(v for _, v in points)
+    low, high = min(values), max(values)
     if low == high:
         high = low + 1
     x = lambda at: 50 + (width - 60) * at / end  # noqa: E731
     y = lambda value: height - 20 - (height - 40) * (value - low) / (high - low)  # noqa: E731
-    line = ' '.join(f'{x(at):.1f},{y(value):.1f}' for at, value in points)
     marks = ''.join(f'<line x1="{x(e["from"]):.1f}" x2="{x(e["from"]):.1f}" y1="10" y2="{height - 20}" stroke="#c44"/>'
                     f'<text x="{x(e["from"]) + 3:.1f}" y="20" fill="#c44">{number + 1}</text>'
                     for number, e in enumerate(result['events']))
-    return (f'<h3>{html.escape(label)}</h3><svg width="{width}" height="{height}" font-size="11">{marks}'
-            f'<polyline points="{line}" fill="none" stroke="#246" stroke-width="2"/>'
+    drawn, legend = '', ''
+    for number, (name, what) in enumerate(lines.items()):
+        colour, dash = COLOURS[number], ' stroke-dasharray="6 3"' if number else ''
+        at = ' '.join(f'{x(when):.1f},{y(value):.1f}' for when, value in points[name])
+        drawn += f'<polyline points="{at}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>'
+        if len(lines) > 1:
+            legend += f'<text x="{50 + 240 * number}" y="{height - 4}" fill="{colour}">{html.escape(what)}</text>'
+    return (f'<h3>{html.escape(label)}</h3><svg width="{width}" height="{height}" font-size="11">{marks}{drawn}{legend}'
             f'<text x="0" y="{y(high) + 4:.0f}">{high:.4g}</text><text x="0" y="{y(low) + 4:.0f}">{low:.4g}</text></svg>')
 
 
 def page(result):
     parts = ['<!doctype html><meta charset="utf-8"><title>Hotbed: online</title><style>body{font:14px sans-serif;margin:2em}'
-             'td,th{padding:2px 10px;text-align:left}</style><h1>A click model, trained and served</h1>',
+             'td,th{padding:2px 10px;text-align:left;white-space:nowrap}</style><h1>A click model, trained and served</h1>',
              '<ol>', *(f'<li>{html.escape(e["event"])} at {e["from"]:.1f} s</li>' for e in result['events']), '</ol>']
-    for name, label in (('auc', 'AUC of the served model'), ('p99_ms', 'p99 of a request, ms'), ('p50_ms', 'p50 of a request, ms'),
+    parts.append(chart(result, 'AUC of the served model', {'auc': f'served, in {result["format"]}', 'auc_fp32': 'the same versions, in fp32'}))
+    for name, label in (('p99_ms', 'p99 of a request, ms'), ('p50_ms', 'p50 of a request, ms'),
                         ('newest_age_ms', 'Age of the newest rows, ms'), ('version_age_s', 'Age of the current version, s')):
-        parts.append(chart(result, name, label))
+        parts.append(chart(result, label, {name: label}))
+    servers = f'{len(result["memory"]["resident"]) - len(TRAINING)} serving servers'
+    parts.append(chart(result, 'Resident memory, MB', {'training_bytes': f'{len(TRAINING)} servers of the trainers', 'serving_bytes': servers},
+                       unit=1e6))
+    parts.append(chart(result, f'Rows of one copy, in {result["format"]}, MB', {'copy_bytes': 'rows'}, unit=1e6))
     for title, rows in tables_of(result):
         parts.append(f'<h3>{title}</h3><table>')
         for number, row in enumerate(rows):

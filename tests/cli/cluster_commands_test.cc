@@ -273,6 +273,51 @@ TEST_F(ClusterCommandsTest, AServingServerRetiresWhenOtherCopiesAnswerForIt) {
   EXPECT_THAT(retire("r2").err, HasSubstr("r2 has not reported to this coordinator yet"));
 }
 
+// r0 has the whole table, and r0 and r1 have the parts of another cut of it.
+TEST_F(ClusterCommandsTest, ARetiringServingServerCountsBothCutsOfATable) {
+  v1::ServingMap& map = fake_.serving.map;
+  v1::ServedTable& table = *map.add_tables();
+  table.set_table(1);
+  table.add_servers("r0");
+  map.add_specs()->set_name("user");
+  table.mutable_beside()->set_parts(2);
+  for (const uint32_t part : {0, 1}) {
+    const std::string name = absl::StrCat("r", part);
+    table.mutable_beside()->add_servers(name);
+    table.mutable_beside()->add_server_parts(part);
+    v1::ServingServerInfo& server = *map.add_servers();
+    server.set_name(name);
+    server.set_alive(true);
+    v1::ReplicaReport& replica = *server.add_replicas();
+    replica.set_table(1);
+    replica.set_part(part);
+    replica.set_parts(2);
+    replica.set_ready(true);
+  }
+  v1::ReplicaReport& whole = *map.mutable_servers(0)->add_replicas();
+  whole.set_table(1);
+  whole.set_ready(true);
+  const auto retire = [&](const char* name) {
+    return RunAt({"server", "retire", name, "--wait=0s", "--wait-min=1ms"});
+  };
+  EXPECT_THAT(retire("r1").out, HasSubstr("; it loads 1 part that is to follow"));
+  EXPECT_THAT(retire("r0").out, HasSubstr("and 1 have no other copy"));
+  EXPECT_THAT(retire("r0").out, HasSubstr("; it loads 1 part that is to follow"));
+  // The parts are the ones that readers are told of now, and some still ask for the whole table.
+  table.set_parts(2);
+  *table.mutable_servers() = table.beside().servers();
+  *table.mutable_server_parts() = table.beside().server_parts();
+  table.mutable_beside()->Clear();
+  table.mutable_beside()->add_servers("r0");
+  table.mutable_beside()->set_leaves(true);
+  EXPECT_EQ(retire("r1").code, 0);
+  EXPECT_THAT(retire("r0").err, HasSubstr("r0 holds 1 copies that lookups would miss: of table "
+                                          "user, readers may ask for its former parts"));
+  // One of which the coordinator has not heard yet.
+  map.mutable_servers(0)->set_name("r2");
+  EXPECT_THAT(retire("r0").err, HasSubstr("r0 has not reported to this coordinator yet"));
+}
+
 TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {
   fake_.map.mutable_servers(0)->set_draining(true);
   fake_.lists[0].set_moves_total(3);

@@ -153,6 +153,15 @@ TEST(DoctorChecksTest, APartThatNobodyAnswersIsTold) {
     replica.set_ready(true);
   }
   EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << CheckServing(map).found;
+  v1::AwaitedVersion& awaited = *map.add_awaited();
+  awaited.set_number(4);
+  awaited.set_server("r1");
+  awaited.set_trouble("its files are gone");
+  EXPECT_EQ(CheckServing(map).verdict, Verdict::kWarning);
+  EXPECT_THAT(CheckServing(map).found,
+              testing::StartsWith("versions that parts which are to follow do not hold: number 4 "
+                                  "on r1 (its files are gone); see"));
+  map.clear_awaited();
   map.mutable_servers(1)->mutable_replicas(0)->set_ready(false);
   EXPECT_EQ(CheckServing(map).verdict, Verdict::kFailed);
   EXPECT_THAT(CheckServing(map).found, HasSubstr("no copy answers for user part 2 of 2 (0 of 1)"));

@@ -138,6 +138,27 @@ TEST_F(ServeCommandsTest, PartsThatAreToFollowAreShown) {
   const std::string text = RunAt({"serve", "status"}).out;
   EXPECT_THAT(text, HasSubstr("1 of 2, to follow"));
   EXPECT_THAT(text, HasSubstr("waits for a server with room"));
+  v1::ServedVersion& version = *fake_.serving.map.add_versions();
+  version.set_number(4);
+  version.set_name("v4");
+  v1::AwaitedVersion& awaited = *fake_.serving.map.add_awaited();
+  awaited.set_table(table.table());
+  awaited.set_number(4);
+  awaited.set_server("r1");
+  awaited.set_part(1);
+  awaited.set_parts(2);
+  awaited.set_trouble("its files are gone");
+  EXPECT_THAT(
+      RunAt({"serve", "status"}).out,
+      HasSubstr("user waits with its new parts for version v4, which part 2 of 2 on r1 does "
+                "not hold: its files are gone; it is current, so they wait"));
+  awaited.set_given_up_in_ms(61'500);
+  EXPECT_THAT(RunAt({"serve", "status"}).out, HasSubstr("they follow without it in 61 s\n"));
+  const nlohmann::json beside =
+      RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["beside"];
+  EXPECT_EQ(beside["awaited_versions"][0]["version"], "v4");
+  EXPECT_EQ(beside["awaited_versions"][0]["given_up_in_ms"], 61'500);
+  fake_.serving.map.clear_awaited();
   table.mutable_beside()->set_leaves(true);
   *fake_.serving.map.mutable_tables(0) = table;
   EXPECT_THAT(RunAt({"serve", "status"}).out, HasSubstr("2 of 2, goes"));

@@ -29,6 +29,9 @@ class Online(unittest.TestCase):
         self.assertGreater(whole['requests'], 100)
         # The scores are those of the model and of these clicks: it has learned something.
         self.assertGreater(whole['auc'], 0.55)
+        # int8 costs little, and something: the rows of both are those of the same versions.
+        self.assertAlmostEqual(whole['auc'], whole['auc_fp32'], delta=0.01)
+        self.assertNotEqual(whole['auc'], whole['auc_fp32'])
         events = [event['event'] for event in result['events']]
         self.assertEqual([event.split(' ')[0] for event in events], ['a', 'a', 'rolled', 'the'], events)
         # After the roll back an older version answers than the newest one.
@@ -40,7 +43,9 @@ class Online(unittest.TestCase):
         self.assertGreater(result['trained_clicks'], 10_000)
         self.assertGreater(result['memory']['copy_rows'], 1000)
         self.assertEqual(sorted(result['memory']['resident']), ['s0', 's1', 'serving0', 'serving1'])
-        for text in ('<svg', 'AUC of the served model', *events):
+        for kind in ('training', 'serving', 'copy'):
+            self.assertGreater(whole[f'{kind}_bytes'], 1e5, kind)
+        for text in ('<svg', 'AUC of the served model', 'the same versions, in fp32', 'Resident memory, MB', *events):
             self.assertIn(text, page)
 
 

@@ -4,9 +4,12 @@ import glob
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 import urllib.request
 
@@ -212,8 +215,20 @@ def start_etcd(directory):
     return etcd, client
 
 
+class ServingServer(Process):
+    """`http`: it answers lookups by HTTP, too. `coordinator` and `listen`: other addresses than the cluster's and a free one."""
+
+    def __init__(self, cluster, name, flags, http=False, host_bytes="64MiB", coordinator=None, listen=None):
+        data_port, admin_port, http_port = free_ports(3)
+        self.admin, self.http = f"127.0.0.1:{admin_port}", f"127.0.0.1:{http_port}"
+        super().__init__(name, [os.path.join(cluster.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
+                                f"--coordinator={coordinator or cluster.address}", f"--listen={listen or f'127.0.0.1:{data_port}'}",
+                                f"--admin-listen={self.admin}", f"--host-bytes={host_bytes}",
+                                *([f"--http-listen={self.http}"] if http else []), *flags], f"{cluster.directory}/{name}.log")
+
+
 class Cluster:
-    """One coordinator and `servers` shard servers below `directory`."""
+    """One coordinator and `servers` shard servers below `directory`, and serving servers that are added."""
 
     def __init__(self, bin_dir, directory, servers, server_binary="hotbed-server", server_flags=(),
                  server_env=None, server_data=None):
@@ -233,7 +248,7 @@ class Cluster:
              f"--admin-listen={self.coordinator_admin}",
              f"--data-dir={directory}/coordinator"],
             f"{directory}/coordinator.log")
-        self.servers = []
+        self.servers, self.serving = [], []
         self.admin = []
         for _ in range(servers):
             self.add_server(server_data)
@@ -258,6 +273,11 @@ class Cluster:
             env=self.server_env))
         return self.servers[-1]
 
+    def add_serving(self, name, *flags, **more):
+        """A serving server, not started yet; start() leaves it alone. `more` as ServingServer has it."""
+        self.serving.append(ServingServer(self, name, flags, **more))
+        return self.serving[-1]
+
     def run(self, *command, seconds=COMMAND_SECONDS_MAX):
         return run_command(self.bin_dir, self.address, *command, seconds=seconds)
 
@@ -265,12 +285,68 @@ class Cluster:
         return json_of_command(self.bin_dir, self.address, *command, seconds=seconds)
 
     def processes(self):
-        return [self.coordinator, *self.servers]
+        return [self.coordinator, *self.servers, *self.serving]
 
     def start(self):
-        for process in self.processes():
+        for process in [self.coordinator, *self.servers]:
             process.start()
 
     def stop(self):
-        for process in self.processes():
+        for process in reversed(self.processes()):
             process.kill()
+
+
+class ClusterTest:
+    """A test of one cluster. A subclass has run(), and close() where there is more to be stopped than the cluster."""
+
+    settle_seconds = 60
+
+    def __init__(self, args, directory, servers, server_flags=()):
+        self.args, self.directory = args, directory
+        self.cluster = Cluster(args.bin_dir, directory, servers, server_flags=server_flags)
+
+    def command(self, *words):
+        status, out, err = self.cluster.run(*words, "--timeout=30s")
+        if status != 0:
+            raise RuntimeError(f"hotbed {' '.join(map(str, words))} ended with {status}: {err or out}")
+        return out
+
+    def json(self, *words):
+        return json.loads(self.command(*words, "-o", "json"))
+
+    def status(self):
+        """Of serving."""
+        return self.json("serve", "status")
+
+    def wait_for(self, what, holds):
+        deadline = time.monotonic() + self.settle_seconds
+        while not holds():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {self.settle_seconds} s: {what}; {self.cluster.run('serve', 'status')[1]}")
+            time.sleep(0.1)
+
+    def again(self):
+        """The command line that runs the same test."""
+        return " ".join(sys.argv)
+
+    def close(self):
+        self.cluster.stop()
+
+
+def run_test(test_class, args, name):
+    """The exit status. The test has a directory of its own. If it fails, the ends of all logs are printed."""
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix=f"hotbed_{name}_", dir=os.environ.get("TEST_TMPDIR"))
+    test = test_class(args, directory)
+    try:
+        test.run()
+        return 0
+    except RuntimeError as error:
+        print(error)
+        for process in test.cluster.processes():
+            print(process.name, process.tail(30))
+        print(f"again: {test.again()}")
+        return 1
+    finally:
+        test.close()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -9,23 +9,18 @@ well; anything else a failure.
 
 import argparse
 import json
-import os
 import random
 import re
-import shutil
 import sys
-import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 
-from cluster import Cluster, Process, free_ports, run_command
+from cluster import ClusterTest, run_test
 from meter import Table
 
 ROWS, DIM = 4_000, 8
 COPIES = 3
-SETTLE_SECONDS = 60
 
 
 class Lookups:
@@ -60,36 +55,19 @@ class Lookups:
         return self.answers
 
 
-class HotTable:
+class HotTable(ClusterTest):
     def __init__(self, args, directory):
-        self.args = args
-        self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
+        super().__init__(args, directory, 1, ["--host-bytes=128MiB"])
         self.cluster.coordinator.command += ["--copy-rows-per-s-max=500", "--copy-raise-after-ms=600ms", "--copy-lower-after-ms=1s"]
-        self.http, self.serving = [], []
-        for i in range(COPIES):
-            listen, admin, http = free_ports(3)
-            self.http.append(f"http://127.0.0.1:{http}")
-            self.serving.append(Process(f"r{i}", [os.path.join(args.bin_dir, "hotbed-server"), "--role=serving", f"--name=r{i}",
-                                                  f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                                                  f"--admin-listen=127.0.0.1:{admin}", f"--http-listen=127.0.0.1:{http}",
-                                                  "--host-bytes=64MiB"], f"{directory}/r{i}.log"))
+        self.serving = [self.cluster.add_serving(f"r{i}", http=True) for i in range(COPIES)]
 
-    def json(self, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "-o", "json", "--timeout=30s")
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
-        return json.loads(out)
-
-    def wait_for(self, copies):
+    def has(self, copies):
         """That many are wanted, there and ready."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while True:
-            (table,) = self.json("serve", "status")["tables"]
-            if table["replicas"] == copies and [c["state"] for c in table["copies"]] == ["ready"] * copies:
-                return table
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not {copies} copies within {SETTLE_SECONDS} s: {table}")
-            time.sleep(0.1)
+        (table,) = self.status()["tables"]
+        return table["replicas"] == copies and [c["state"] for c in table["copies"]] == ["ready"] * copies
+
+    def wait_copies(self, copies):
+        self.wait_for(f"{copies} copies", lambda: self.has(copies))
 
     def run(self):
         self.cluster.start()
@@ -99,14 +77,16 @@ class HotTable:
         table.wait_for(replicas=1)
         table.meter("fill").result()
         self.json("serve", "add", "t", f"--replicas=1..{COPIES}")
-        self.wait_for(1)
-        many = Lookups(self.http, ids=2_000, pause=0.01)
-        found = self.wait_for(COPIES)
+        self.wait_copies(1)
+        addresses = [f"http://{server.http}" for server in self.serving]
+        many = Lookups(addresses, ids=2_000, pause=0.01)
+        self.wait_copies(COPIES)
+        (found,) = self.status()["tables"]
         if (found["replicas_min"], found["replicas_max"]) != (1, COPIES):
             raise RuntimeError(f"other limits: {found}")
         print(f"{many.end()} lookups of 2,000 rows: {COPIES} copies", flush=True)
-        few = Lookups(self.http, ids=1, pause=0.1)
-        self.wait_for(1)
+        few = Lookups(addresses, ids=1, pause=0.1)
+        self.wait_copies(1)
         print(f"{few.end()} lookups of a row: 1 copy", flush=True)
         told = [e["text"] for e in self.json("events") if e["kind"] == "serving"]
         numbers = [int(n) for text in told for n in re.findall(r"; ([0-9]+) copies are wanted, as each of", text)]
@@ -118,22 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_hot_")
-    test = HotTable(args, directory)
-    try:
-        test.run()
-        return 0
-    except RuntimeError as error:
-        print(error)
-        for process in [*test.cluster.processes(), *test.serving]:
-            print(process.name, process.tail(30))
-        return 1
-    finally:
-        for server in test.serving:
-            server.kill()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_test(HotTable, args, "hot")
 
 
 if __name__ == "__main__":

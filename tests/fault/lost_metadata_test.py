@@ -26,7 +26,7 @@ import urllib.request
 
 from cases import Wrong, main
 from checker import EXACT, Checker
-from cluster import Cluster, Process, free_ports, json_of_command, run_command
+from cluster import Cluster, json_of_command, run_command
 from damage_test import HEAL_SECONDS_MAX
 
 SECONDS = 60
@@ -107,11 +107,7 @@ class Run:
 
 class WipeRun(Run):
     def serve(self):
-        listen, self.admin, self.http = free_ports(3)
-        self.serving = Process("r0", [os.path.join(self.bin_dir, "hotbed-server"), "--role=serving", "--name=r0",
-                                      f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                                      f"--admin-listen=127.0.0.1:{self.admin}", f"--http-listen=127.0.0.1:{self.http}",
-                                      "--host-bytes=64MiB"], f"{self.directory}/r0.log")
+        self.serving = self.cluster.add_serving("r0", http=True)
         self.serving.start()
         self.table = self.json("status")["tables"][0]["name"]
         for command in (("serve", "add", self.table, "--format=int8", "--staleness-max=1h"),
@@ -149,7 +145,7 @@ class WipeRun(Run):
     def is_ready(self):
         """What /readyz of the serving server says: whether it is, and the text."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://{self.serving.admin}/readyz", timeout=20) as answer:
                 return True, answer.read().decode()
         except urllib.error.HTTPError as error:  # not ready: the text says why
             return False, error.read().decode()
@@ -168,14 +164,9 @@ class WipeRun(Run):
 
     def look_up(self, version):
         body = json.dumps({"ids": [1, 2, 3], "version": version}).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http}/v1/tables/{self.table}:lookup", body)
+        request = urllib.request.Request(f"http://{self.serving.http}/v1/tables/{self.table}:lookup", body)
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)["values"]
-
-    def stop(self):
-        if hasattr(self, "serving"):
-            self.serving.kill()
-        super().stop()
 
     def run(self):
         self.cluster.start()

@@ -9,13 +9,10 @@ its age promises. With --disk the copy goes on from its disk. Exit status: 0 all
 """
 
 import argparse
-import json
-import os
-import shutil
 import sys
-import tempfile
 import time
 
+from cluster import run_test
 from serving_test import DIM, ROWS, SHARDS, Serving
 from meter import Table
 
@@ -24,7 +21,7 @@ AGE_MS = 1000  # of a copy that follows well, twice over
 
 class Away(Serving):
     def is_young(self, server):
-        tables = json.loads(self.command("serve", "status", "-o", "json"))["tables"]
+        tables = self.status()["tables"]
         return any(copy["server"] == server and copy["state"] == "ready" and copy["age_ms"] < AGE_MS
                    for table in tables if table["table"] == "t" for copy in table["copies"])
 
@@ -69,20 +66,8 @@ def main():
     parser.add_argument("--format", default="int8")
     parser.add_argument("--disk", action="store_true")
     args = parser.parse_args()
-    args.bin_dir, args.seed, args.durability = os.path.abspath(args.bin_dir), 1, "log"
-    directory = tempfile.mkdtemp(prefix="hotbed_away_")
-    test = Away(args, directory)
-    try:
-        test.run()
-    except RuntimeError as error:
-        print(error)
-        return 1
-    finally:
-        for server in test.serving:
-            server.kill()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    args.seed, args.durability = 1, "log"
+    return run_test(Away, args, "away")
 
 
 if __name__ == "__main__":

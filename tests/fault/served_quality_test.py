@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from cluster import Cluster, Process, free_ports
+from cluster import Cluster
 
 ALLOWED = {"fp16": 0.0005, "int8": 0.002, "int4": 0.01}
 LOADED_SECONDS = 60
@@ -26,10 +26,7 @@ class Model:
     def __init__(self, args, directory):
         self.args, self.directory = args, directory
         self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=512MiB"])
-        listen, admin = free_ports(2)
-        self.serving = Process("r0", [os.path.join(args.bin_dir, "hotbed-server"), "--role=serving", "--name=r0",
-                                      f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                                      f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=512MiB"], f"{directory}/r0.log")
+        self.serving = self.cluster.add_serving("r0", host_bytes="512MiB")
 
     def program(self, name, *words):
         done = subprocess.run([os.path.join(self.args.bin_dir, name), *words], capture_output=True, text=True, timeout=900, check=False)

@@ -9,61 +9,35 @@ rows of the trainers, to the bit. Exit status: 0 all well; anything else a failu
 """
 
 import argparse
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.request
 
-from cluster import Cluster, Process, free_ports, run_command
+from cluster import ClusterTest, run_test
 from meter import Table
 
 ROWS = 20_000
 DIM = 32
 SHARDS = 3  # so that one lies in two parts
 ALL_BYTES = ROWS * (8 + 4 * DIM)
-SETTLE_SECONDS = 90
 
 
-class Feed:
+class Feed(ClusterTest):
+    settle_seconds = 90
+
     def __init__(self, args, directory):
-        self.args, self.directory = args, directory
-        self.cluster = Cluster(args.bin_dir, directory, 2, server_flags=["--host-bytes=128MiB"])
-        self.admin = {}
-        self.serving = [self.serving_server(f"r{i}") for i in range(3)]
-
-    def serving_server(self, name):
-        listen, admin = free_ports(2)
-        self.admin[name] = f"127.0.0.1:{admin}"
-        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
-                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"], f"{self.directory}/{name}.log")
-
-    def command(self, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
-        return out
-
-    def wait_for(self, what, holds):
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; {self.command('serve', 'status')}")
-            time.sleep(0.1)
+        super().__init__(args, directory, 2, ["--host-bytes=128MiB"])
+        self.serving = [self.cluster.add_serving(f"r{i}") for i in range(3)]
 
     def copies(self):
-        tables = json.loads(self.command("serve", "status", "-o", "json"))["tables"]
-        return [copy for table in tables for copy in table["copies"]]
+        return [copy for table in self.status()["tables"] for copy in table["copies"]]
 
     def wait_ready(self, count):
         """As the servers say; the coordinator may tell of copies that were there before."""
         self.wait_for(f"{count} copies are ready", lambda: count == sum(
-            self.metric(self.admin[server.name], "hotbed_serving_ready") for server in self.serving))
+            self.metric(server.admin, "hotbed_serving_ready") for server in self.serving))
         self.wait_for(f"the coordinator knows {count} copies", lambda: [
             copy["state"] for copy in self.copies()] == ["ready"] * count)
 
@@ -76,7 +50,7 @@ class Feed:
         return sum(self.metric(admin, "hotbed_server_followed_bytes_total", f'call="{call}"') for admin in self.cluster.admin)
 
     def written(self, servers):
-        return [self.metric(self.admin[server.name], "hotbed_serving_rows_written_total") for server in servers]
+        return [self.metric(server.admin, "hotbed_serving_rows_written_total") for server in servers]
 
     def push_all(self, servers):
         """Each row once. Bytes of changes that the primaries have sent for it, when all copies have them."""
@@ -109,11 +83,11 @@ class Feed:
         self.wait_for("it is not served", lambda: not self.copies())
         for server in self.serving:
             self.wait_for(f"{server.name} has given its rows back",
-                          lambda server=server: self.metric(self.admin[server.name], "hotbed_serving_memory_bytes") == 0)
+                          lambda server=server: self.metric(server.admin, "hotbed_serving_memory_bytes") == 0)
 
     def check(self, copies):
         done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", "fp32",
-                               str(ROWS), str(SETTLE_SECONDS), str(copies)], capture_output=True, text=True, timeout=180, check=False)
+                               str(ROWS), str(self.settle_seconds), str(copies)], capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the copies differ: {done.stderr}")
         print(done.stdout.strip(), flush=True)
@@ -175,23 +149,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_feed_")
-    test = Feed(args, directory)
-    try:
-        test.run()
-    except RuntimeError as error:
-        print(error)
-        for process in [*test.cluster.processes(), *test.serving]:
-            print(process.name, process.tail(30))
-        print(f"again: {' '.join(sys.argv)}")
-        return 1
-    finally:
-        for server in test.serving:
-            server.kill()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return run_test(Feed, args, "feed")
 
 
 if __name__ == "__main__":

@@ -18,54 +18,24 @@ import glob
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
 
-from cluster import Cluster, Process, free_ports, run_command
+from cluster import ClusterTest, run_test
 from meter import Table
 
 ROWS = 48_000
 DIM = 256  # 47 MiB of rows in fp32; a server has 36 for them
-SETTLE_SECONDS = 60
 
 
-class Parts:
+class Parts(ClusterTest):
     def __init__(self, args, directory):
-        self.args, self.directory = args, directory
-        self.cluster = Cluster(args.bin_dir, directory, 2, server_flags=["--host-bytes=192MiB"])
-        self.http, self.admin = {}, {}
-        self.serving = [self.serving_server(f"r{i}") for i in range(4)]
-
-    def serving_server(self, name):
-        listen, admin, http = free_ports(3)
-        self.http[name] = f"http://127.0.0.1:{http}"
-        self.admin[name] = f"http://127.0.0.1:{admin}"
-        disk = [f"--data-dir={self.directory}/{name}"] if self.args.disk else []
-        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
-                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}",
-                              f"--http-listen=127.0.0.1:{http}", "--host-bytes=64MiB", *disk],
-                       f"{self.directory}/{name}.log")
-
-    def command(self, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(map(str, words))} ended with {status}: {err or out}")
-        return out
-
-    def status(self):
-        return json.loads(self.command("serve", "status", "-o", "json"))
-
-    def wait_for(self, what, holds):
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; {self.status()}")
-            time.sleep(0.1)
+        super().__init__(args, directory, 2, ["--host-bytes=192MiB"])
+        for name in ("r0", "r1", "r2", "r3"):
+            self.cluster.add_serving(name, *([f"--data-dir={directory}/{name}"] if args.disk else []), http=True)
+        self.serving = self.cluster.serving
 
     def wait_ready(self, table, parts):
         """`parts`: the part of each copy."""
@@ -86,17 +56,18 @@ class Parts:
         return json.loads(out)
 
     def check(self):
-        found = self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS, 1))
+        found = self.end(self.checker("t", "fp32", ROWS, self.settle_seconds, 1))
         if found["rows"] != ROWS or (found["disk_rows"] > 0) != self.args.disk:
             raise RuntimeError(f"other rows were compared: {found}")
 
     def metric(self, name):
         """Of r0, over all tables."""
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{self.admin['r0']}/metrics", timeout=60) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{self.serving[0].admin}/metrics", timeout=60) as answer:
             return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r"[ {]", line))
 
     def http_post(self, server, path, body):
-        request = urllib.request.Request(self.http[server] + path, json.dumps(body).encode())
+        address = next(one.http for one in self.serving if one.name == server)
+        request = urllib.request.Request(f"http://{address}{path}", json.dumps(body).encode())
         try:
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
                 return json.load(answer)
@@ -110,8 +81,8 @@ class Parts:
 
     def check_top_k(self, *flags):
         """Many rows have equal scores, so that the order of the ids decides."""
-        words = ("topk", "t", "--id", ROWS - 1, "--k", 50, "-o", "json")
-        served, trained = (json.loads(self.command(*words, *more)) for more in (("--served", *flags), ()))
+        words = ("topk", "t", "--id", ROWS - 1, "--k", 50)
+        served, trained = (self.json(*words, *more) for more in (("--served", *flags), ()))
         if served[0]["rows"] != trained[0]["rows"] or len(served[0]["rows"]) != 50:
             raise RuntimeError(f"the nearest rows differ: {served}, of trainers: {trained}")
 
@@ -207,6 +178,9 @@ class Parts:
         self.damage_disk()
 
     def run(self):
+        (self.run_disk if self.args.disk else self.run_parts)()
+
+    def run_parts(self):
         self.begin(2)
         self.command("serve", "add", "t")
         self.wait_ready("t", [0, 1])
@@ -238,23 +212,7 @@ def main():
     parser.add_argument("--bin-dir", required=True)
     parser.add_argument("--disk", action="store_true", help="one server that has a disk")
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_parts_")
-    test = Parts(args, directory)
-    try:
-        (test.run_disk if args.disk else test.run)()
-    except RuntimeError as error:
-        print(error)
-        for process in [*test.cluster.processes(), *test.serving]:
-            print(process.name, process.tail(30))
-        print(f"again: {' '.join(sys.argv)}")
-        return 1
-    finally:
-        for server in test.serving:
-            server.kill()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return run_test(Parts, args, "parts")
 
 
 if __name__ == "__main__":

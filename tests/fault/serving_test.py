@@ -13,63 +13,40 @@ import argparse
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
-from cluster import Cluster, Process, free_ports, run_command
+from cluster import ClusterTest, run_test
 from meter import Table
 
 ROWS = 20_000
 DIM = 8
 SHARDS = 4
-SETTLE_SECONDS = 60
 
 
-class Serving:
+class Serving(ClusterTest):
     def __init__(self, args, directory):
-        self.args, self.directory = args, directory
-        self.random = random.Random(args.seed)
         flags = ["--host-bytes=128MiB"] + (["--checkpoint-interval-ms=1000"] if args.durability == "checkpoint" else [])
-        self.cluster = Cluster(args.bin_dir, directory, 3, server_flags=flags)
-        self.serving = [self.serving_server(f"r{i}") for i in range(3)]
-
-    def serving_server(self, name):
-        listen, admin = free_ports(2)
+        super().__init__(args, directory, 3, flags)
+        self.random = random.Random(args.seed)
+        device = ["--device=emulated", "--device-bytes=12MiB"]
         # The one that is killed and comes back goes on from its disk.
-        disk = [f"--data-dir={self.directory}/{name}"] if name == "r0" else []
-        device = ["--device=emulated", "--device-bytes=12MiB"] if name != "r2" else []
-        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
-                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB", *disk, *device], f"{self.directory}/{name}.log")
-
-    def command(self, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
-        return out
+        self.serving = [self.cluster.add_serving("r0", f"--data-dir={directory}/r0", *device), self.cluster.add_serving("r1", *device),
+                        self.cluster.add_serving("r2")]
 
     def copies(self, name="t"):
         """State by server, of a table's copies; nothing while the coordinator is away or the table is not served."""
-        status, out, _ = run_command(self.args.bin_dir, self.cluster.address, "serve", "status", "-o", "json", "--timeout=5s")
+        status, out, _ = self.cluster.run("serve", "status", "-o", "json", "--timeout=5s")
         tables = json.loads(out)["tables"] if status == 0 else []
         return {copy["server"]: copy["state"] for table in tables if table["table"] == name for copy in table["copies"]}
-
-    def wait_for(self, what, holds):
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; copies: {self.copies()}")
-            time.sleep(0.1)
 
     def wait_ready(self, count=2):
         self.wait_for(f"{count} copies are ready", lambda: list(self.copies().values()) == ["ready"] * count)
 
     def check(self, servers):
         done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", self.args.format,
-                               str(ROWS), str(SETTLE_SECONDS), str(servers)], capture_output=True, text=True, timeout=180, check=False)
+                               str(ROWS), str(self.settle_seconds), str(servers)], capture_output=True, text=True, timeout=180, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"the replicas differ: {done.stderr}")
         found = json.loads(done.stdout)
@@ -169,23 +146,7 @@ def main():
     parser.add_argument("--pause", type=float, default=8, help="seconds, of a replica and then of a primary")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_serving_")
-    test = Serving(args, directory)
-    try:
-        test.run()
-    except RuntimeError as error:
-        print(error)
-        for process in [*test.cluster.processes(), *test.serving]:
-            print(process.name, process.tail(30))
-        print(f"again: {' '.join(sys.argv)}")
-        return 1
-    finally:
-        for server in test.serving:
-            server.kill()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return run_test(Serving, args, "serving")
 
 
 if __name__ == "__main__":

@@ -18,15 +18,13 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
-from cluster import Cluster, Process, free_ports, run_command
+from cluster import ClusterTest, free_ports, run_test
 from meter import Table
 from net_cluster import Proxy
 
-SETTLE_SECONDS = 60
 ROWS = 5000
 DIM = 8
 
@@ -95,12 +93,11 @@ class HttpReader(threading.Thread):
         return ""
 
 
-class Versions:
+class Versions(ClusterTest):
     def __init__(self, args, directory):
-        self.args, self.directory = args, directory
+        super().__init__(args, directory, 1, ["--host-bytes=128MiB"])
         self.random = random.Random(args.seed)
         self.place = os.path.join(directory, "versions")
-        self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
         # Everybody calls the primary by a proxy, and r0 and readers the coordinator by another one.
         primary, to_coordinator = free_ports(2)
         flags = self.cluster.servers[0].command
@@ -118,41 +115,24 @@ class Versions:
 
     def serving_server(self, name, proxied=False):
         """A proxied one is called, and calls the coordinator, through proxies of its own."""
-        listen, admin, data, coordinator, by_http = free_ports(5)
-        self.readers.append(HttpReader(by_http, self.args.seed + len(self.readers)))
-        flags = [f"--coordinator={self.by_proxy}"]
         if proxied:
-            flags = [f"--coordinator=127.0.0.1:{coordinator}", f"--advertise=127.0.0.1:{data}"]
+            listen, data, coordinator = free_ports(3)
             to = self.cluster.address.rsplit(":", 1)[1]
             self.proxies = [self.proxy(name, at, of) for at, of in ((data, listen), (coordinator, to))]
-        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}", *flags,
-                              f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB",
-                              f"--http-listen=127.0.0.1:{by_http}",
-                              *([] if proxied else [f"--data-dir={self.directory}/{name}"])], f"{self.directory}/{name}.log")
-
-    def command(self, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
-        if status != 0:
-            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
-        return out
+            server = self.cluster.add_serving(name, f"--advertise=127.0.0.1:{data}", http=True, coordinator=f"127.0.0.1:{coordinator}",
+                                              listen=f"127.0.0.1:{listen}")
+        else:
+            server = self.cluster.add_serving(name, f"--data-dir={self.directory}/{name}", http=True, coordinator=self.by_proxy)
+        self.readers.append(HttpReader(int(server.http.rsplit(":", 1)[1]), self.args.seed + len(self.readers)))
+        return server
 
     def refused(self, text, *words):
-        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
+        status, out, err = self.cluster.run(*words, "--timeout=30s")
         if status == 0 or text not in err:
             raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}, not with \"{text}\": {err or out}")
 
-    def status(self):
-        return json.loads(self.command("serve", "status", "-o", "json"))
-
     def version(self, name):
         return next(v for v in self.status()["versions"] if v["name"] == name)
-
-    def wait_for(self, what, holds):
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not holds():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; {self.status()}")
-            time.sleep(0.1)
 
     def tell(self, line):
         """A command of hotbed-version-checker."""
@@ -186,9 +166,9 @@ class Versions:
     def publish_saved(self, number):
         """A checkpoint that has only the rows that have changed; it is published while later rows are pushed."""
         self.settle(number)
-        saved = json.loads(self.command("checkpoint", "save", self.place, f"--name=v{number}", "--incremental", "-o", "json"))
+        saved = self.json("checkpoint", "save", self.place, f"--name=v{number}", "--incremental")
         self.tell("go")
-        said = json.loads(self.command("publish", "a", "b", self.place, f"--from-checkpoint=v{number}", "--no-wait", "-o", "json"))
+        said = self.json("publish", "a", "b", self.place, f"--from-checkpoint=v{number}", "--no-wait")
         if not saved["parent"] or said["checkpoint"] != os.path.join(self.place, f"v{number}-folded"):
             raise RuntimeError(f"saved {saved}, published {said}")
         self.name(number)
@@ -218,7 +198,7 @@ class Versions:
         self.tell("go")
         self.settle(1)
         self.expect("ask current", "FAILED_PRECONDITION: no version is current; none is published")
-        said = json.loads(self.command("publish", "a", "b", self.place, "--name=v1", "-o", "json"))
+        said = self.json("publish", "a", "b", self.place, "--name=v1")
         if not said["current"]:
             raise RuntimeError(f"publish did not wait: {said}")
         self.expect("ask current", "OK: v1")
@@ -340,6 +320,16 @@ class Versions:
         """Off from copies and from the trainer."""
         self.cut(self.to_primary, "stall both", "refuse on", "reset")
 
+    def again(self):
+        return f"{super().again()} --seed {self.args.seed}"
+
+    def close(self):
+        if self.checker is not None:
+            self.checker.kill()
+        for proxy in [*self.proxies, self.to_primary, self.to_coordinator]:
+            proxy.stop()
+        super().close()
+
     def end_http(self):
         for reader in self.readers:
             reader.ends.set()
@@ -367,27 +357,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--storms", type=int, default=1, help="each has every fault once, some 20 s")
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_version_")
-    test = Versions(args, directory)
-    try:
-        test.run()
-    except RuntimeError as error:
-        print(error)
-        for process in [*test.cluster.processes(), *test.serving]:
-            print(process.name, process.tail(30))
-        print(f"again: {' '.join(sys.argv)} --seed {args.seed}")
-        return 1
-    finally:
-        if test.checker is not None:
-            test.checker.kill()
-        for server in test.serving:
-            server.kill()
-        for proxy in [*test.proxies, test.to_primary, test.to_coordinator]:
-            proxy.stop()
-        test.cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return 0
+    return run_test(Versions, args, "version")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,32 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
   EXPECT_EQ(tables.Find(7), nullptr);
 }
 
+TEST(TableReplicasTest, ACopyKnowsItsCut) {
+  TableReplicas tables({kNowhere, {}, "b"}, 1 << 20, Clock::Real());
+  v1::ServingOrders orders;
+  orders.add_tables()->set_table(7);
+  v1::TableSpec& spec = *orders.add_specs();
+  spec.set_id(7);
+  spec.set_name("clicks");
+  spec.set_rows(100);
+  spec.set_dim(4);
+  v1::OrderedCopy& other = *orders.add_beside();
+  *other.mutable_spec() = spec;
+  v1::ServedTable& cut = *other.mutable_table();
+  cut.set_table(7);
+  cut.set_parts(2);
+  cut.add_servers("b");
+  cut.add_server_parts(1);
+  tables.Obey(orders, "c");
+  EXPECT_EQ(tables.Find(7, {0, 1})->cut(), TableReplica::Cut::kPresent);
+  EXPECT_EQ(tables.Find(7, {1, 2})->cut(), TableReplica::Cut::kComing);
+  EXPECT_EQ(tables.Present().size(), 1u);
+  other.set_leaves(true);
+  tables.Obey(orders, "c");
+  EXPECT_EQ(tables.Find(7, {1, 2})->cut(), TableReplica::Cut::kLeaving);
+  EXPECT_EQ(tables.Find(7)->part(), (ServedPart{0, 1})) << "of the present cut";
+}
+
 TEST(LookupAnswerTest, IdsOfAnotherPartAreNotToldToBeMissing) {
   TableReplicas tables({kNowhere, {}, "b"}, 1 << 20, Clock::Real());
   v1::ServingOrders orders;

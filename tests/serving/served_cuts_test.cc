@@ -138,6 +138,7 @@ class ServedCutsTest : public testing::Test {
         version.set_number(number);
         version.set_bytes(version_bytes_ / part.second);
         version.set_held(copy.ready && !server->versions.contains(number));
+        if (!version.held() && copy.ready && says_why_) version.set_trouble("its files are gone");
       }
     }
     ASSERT_TRUE(servers_->OnReport(now_ns_, report).ok());
@@ -180,6 +181,15 @@ class ServedCutsTest : public testing::Test {
     if (!table.has_beside()) return "";
     return absl::StrCat(ServedPartsOf(BesideOf(table)), table.beside().leaves() ? " leave" : "");
   }
+  // The version that coming parts wait for, its trouble, and the seconds left; empty: none.
+  std::string Awaited() {
+    const v1::ServingMap map = servers_->Map(now_ns_, tables_, specs_);
+    if (map.awaited_size() != 1) return absl::StrCat(map.awaited_size() == 0 ? "" : "several");
+    const v1::AwaitedVersion& one = map.awaited(0);
+    return absl::StrCat(
+        one.number(), " on ", one.server(), ": ", one.trouble(), ", ",
+        one.has_given_up_in_ms() ? absl::StrCat(one.given_up_in_ms() / 1000, " s") : "for good");
+  }
   std::string Text() { return tables_[kTable].ShortDebugString(); }
 
   std::unique_ptr<ServingServers> servers_;
@@ -191,6 +201,7 @@ class ServedCutsTest : public testing::Test {
   std::set<uint64_t> versions_;  // that servers are to hold
   uint64_t version_bytes_ = 0;   // of all parts of each
   bool half_on_disk_ = false;    // all copies
+  bool says_why_ = true;         // a copy that does not hold a version
   std::vector<v1::ServedTable> maps_;
   int unanswered_ = 0;  // ticks in which readers missed a part
   int64_t now_ns_ = 0;
@@ -356,6 +367,74 @@ TEST_F(ServedCutsTest, PartsFollowWhenTheyHoldTheVersionsToo) {
   EXPECT_EQ(Parts(), 1u) << "r1 has not taken up version 6";
   fleet_["r1"].versions.clear();
   RunUntil(2, 20);
+}
+
+TEST_F(ServedCutsTest, AVersionThatPartsFailToTakeUpIsGivenUpAfterFiveMinutes) {
+  Start({100, 100}, 40);
+  versions_ = {5, 6};
+  fleet_["r1"].versions = {6};
+  Run(5);
+  AskFor(2);
+  says_why_ = false;
+  Run(400);
+  EXPECT_EQ(Parts(), 1u) << "it is being taken up";
+  EXPECT_EQ(Awaited(), "");
+  says_why_ = true;
+  Run(1);
+  EXPECT_EQ(Awaited(), "6 on r1: its files are gone, 299 s");
+  Run(280);
+  EXPECT_EQ(Parts(), 1u);
+  EXPECT_EQ(Awaited(), "6 on r1: its files are gone, 19 s");
+  NewLeader();
+  Run(280);
+  EXPECT_EQ(Parts(), 1u) << "a new leader waits for five minutes of its own";
+  RunUntil(2, 40);
+  EXPECT_EQ(Awaited(), "");
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, PartsThatWouldFitAreNotJoinedAtTheCostOfAVersion) {
+  Start({100, 100, 100}, 180);
+  ASSERT_EQ(Parts(), 2u);
+  versions_ = {5};
+  Run(3);
+  table_bytes_ = 60;
+  for (int i = 0; i < 400 && Beside() == ""; ++i) Tick();
+  ASSERT_EQ(Beside(), "1");
+  fleet_[BesideOf(tables_[kTable]).servers(0)].versions = {5};
+  Run(320);
+  EXPECT_EQ(Parts(), 2u) << Text();
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, AVersionThatFailsForAWhileIsWaitedForAgain) {
+  Start({100, 100}, 40);
+  versions_ = {5, 6};
+  fleet_["r1"].versions = {5, 6};
+  Run(5);
+  AskFor(2);
+  Run(200);
+  fleet_["r1"].versions = {5};
+  Run(1);
+  fleet_["r1"].versions = {6};
+  Run(200);
+  EXPECT_EQ(Parts(), 1u) << "neither has failed for five minutes";
+  RunUntil(2, 120);
+}
+
+TEST_F(ServedCutsTest, ACurrentVersionIsNotGivenUp) {
+  Start({100, 100}, 40);
+  versions_ = {5, 6};
+  fleet_["r1"].versions = {6};
+  servers_->SetCurrent({6});
+  Run(5);
+  AskFor(2);
+  Run(900);
+  EXPECT_EQ(Parts(), 1u) << "readers of the current version find it there alone";
+  EXPECT_EQ(Awaited(), "6 on r1: its files are gone, for good");
+  servers_->SetCurrent({5});
+  RunUntil(2, 20);
+  EXPECT_EQ(unanswered_, 0);
 }
 
 TEST_F(ServedCutsTest, VersionsThatALostServerHeldAreNotWaitedFor) {

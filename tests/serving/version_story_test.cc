@@ -64,6 +64,7 @@ class VersionStory : public CoreStory {
         v1::VersionReport& held = *replica.add_versions();
         held.set_number(version.number());
         held.set_held(!missing_[name].contains(version.name()));
+        if (!held.held()) held.set_trouble("its files are gone");
       }
     }
     auto orders = rig_.Call<v1::ServingOrders>(report);
@@ -251,6 +252,33 @@ TEST_F(VersionStory, APersonAsksForOtherPartsAndEventsSayWhatBecomesOfThem) {
   // Changed again, and back.
   EXPECT_EQ(ask(1)->beside().servers_size(), 1);
   EXPECT_FALSE(ask(2)->has_beside());
+}
+
+TEST_F(VersionStory, PartsThatFollowWithoutAVersionSayWhich) {
+  for (const char* version : {"v1", "v2"}) {
+    ASSERT_TRUE(Publish(version).ok());
+    Pass();
+    ASSERT_EQ(Current(), version);
+  }
+  missing_["r1"] = {"v1"};
+  v1::ServeTablesRequest request;
+  request.set_action(v1::ServeTablesRequest::ADD);
+  request.add_tables("user");
+  request.set_replicas(1);
+  request.set_parts(2);
+  ASSERT_TRUE(rig_.Call<v1::ServeTablesReply>(request).ok());
+  Pass();
+  const auto map = [&] { return *rig_.core->Serving(); };
+  ASSERT_EQ(map().awaited_size(), 1);
+  EXPECT_EQ(NameOf(map().awaited(0).number()), "v1");
+  EXPECT_TRUE(map().awaited(0).has_given_up_in_ms());
+  for (int i = 0; i < 31; ++i) Pass();
+  EXPECT_EQ(ServedPartsOf(map().tables(0)), 2u);
+  EXPECT_THAT(rig_.core->state().events().rbegin()->second.text(),
+              AllOf(HasSubstr("it was in 1 part until now; they follow without version v1, which "
+                              "part "),
+                    HasSubstr(" on r1 has not taken up for 300 s: its files are gone")));
+  EXPECT_EQ(Current(), "v2");
 }
 
 TEST_F(VersionStory, TheNumbersOfAVocabularyAreServedUnrounded) {

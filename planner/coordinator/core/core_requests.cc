@@ -178,6 +178,7 @@ void Core::PlaceServing() {
   const std::string revision =
       absl::StrCat(state_.serving_revision(), " ", state_.tables().size(), " ",
                    state_.tables().empty() ? 0 : state_.tables().rbegin()->first);
+  serving_.SetCurrent(CurrentVersions(state_.version_choices()));
   if (serving_.NeedsPlacing(now_ns_, revision, state_.served(), state_.tables())) {
     begin(MakePlaceServing(Context()));
   }

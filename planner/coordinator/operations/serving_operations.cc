@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -54,18 +56,37 @@ std::string ComingText(const v1::ServedTable& table) {
                       ", and answer when all are ready");
 }
 
+// Names the versions that the coming parts of `had` were given up for, or do without.
+std::string GivenUpText(const OperationContext& context, const ServedVersions& versions,
+                        const v1::ServedTable& had) {
+  std::vector<std::string> texts;
+  for (const LackedVersion& lacked : context.serving->Lacked(context.now_ns, had)) {
+    const auto version = versions.find(lacked.number);
+    if (!lacked.given_up || version == versions.end()) continue;
+    texts.push_back(absl::StrCat("version ", version->second.name(), ", which part ",
+                                 lacked.part.part + 1, " on ", lacked.server,
+                                 " has not taken up for ", lacked.failing_ns / kSecondNs,
+                                 " s: ", lacked.trouble));
+  }
+  return absl::StrJoin(texts, "; ");
+}
+
 // Why a table is in other parts than `had`, or is not; empty: there is nothing to say.
-std::string CutText(const v1::ServedTable& had, const v1::ServedTable& table) {
+std::string CutText(const v1::ServedTable& had, const v1::ServedTable& table,
+                    const std::string& given_up) {
   const bool came = had.has_beside() && !had.beside().leaves();
   if (ServedPartsOf(had) != ServedPartsOf(table)) {
     return came && ServedPartsOf(BesideOf(had)) == ServedPartsOf(table) && table.beside().leaves()
-               ? absl::StrCat("; it was in ", PartsText(ServedPartsOf(had)), " until now")
+               ? absl::StrCat("; it was in ", PartsText(ServedPartsOf(had)), " until now",
+                              given_up.empty() ? "" : "; they follow without ", given_up)
                : absl::StrCat("; ", PartsText(ServedPartsOf(had)),
                               " did not fit, and there is no room for both: it is not answered "
                               "until the new ones are loaded");
   }
   if (came && !table.has_beside()) {
-    return absl::StrCat("; ", PartsText(ServedPartsOf(BesideOf(had))), " do not fit");
+    return absl::StrCat("; ", PartsText(ServedPartsOf(BesideOf(had))),
+                        given_up.empty() ? " do not fit" : " do not follow, for want of ",
+                        given_up);
   }
   return ComingText(table);
 }
@@ -282,7 +303,9 @@ Operation MakePlaceServing(const OperationContext& context) {
           without_former.SerializeAsString() == table.SerializeAsString()) {
         continue;
       }
-      const std::string why = absl::StrCat(CutText(had, table), DemandText(context, had, table));
+      const std::string why =
+          absl::StrCat(CutText(had, table, GivenUpText(context, state.versions(), had)),
+                       DemandText(context, had, table));
       events.Add("serving",
                  absl::StrCat(state.tables().at(table.table()).name(), " is served by ",
                               PlaceText(table), why),

@@ -1,14 +1,12 @@
-// The members of ServingServers that cut served tables into more parts, and join parts again, while
-// the parts that there are go on answering.
+#include "planner/coordinator/serving/served_cuts.h"
+
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/serving/serving_servers.h"
 
 namespace hotbed {
 namespace {
@@ -17,6 +15,16 @@ namespace {
 // that a table is not joined only to get further copies.
 constexpr double kJoinedRateShare = 0.7;
 constexpr int64_t kLookForJoinsNs = 10'000'000'000;  // that takes as long as placing all tables
+
+// Why the copy does not hold the version; empty: it does not say.
+std::string TroubleOf(const v1::ReplicaReport& replica, uint64_t number) {
+  for (const v1::VersionReport& version : replica.versions()) {
+    if (version.number() == number) return version.trouble();
+  }
+  return "";
+}
+
+bool IsGivenUp(const LackedVersion& version) { return version.given_up; }
 
 bool IsComing(const v1::ServedTable& table) {
   return table.has_beside() && !table.beside().leaves();
@@ -54,23 +62,30 @@ uint32_t LeastCopies(const v1::ServedTable& table) {
 
 }  // namespace
 
-ServingServers::PartStates ServingServers::StatesOf(int64_t now_ns,
-                                                    const v1::ServedTable& table) const {
+void ServedCuts::Begin() {
+  left_since_ns_.clear();
+  may_join_since_ns_.clear();
+  stuck_since_ns_.clear();
+  failing_since_ns_.clear();
+  look_for_joins_ns_ = 0;
+}
+
+ServedCuts::PartStates ServedCuts::StatesOf(int64_t now_ns, const v1::ServedTable& table) const {
   PartStates states;
   std::set<uint32_t> full, away;
   for (int i = 0; i < table.servers_size(); ++i) {
     const std::string& name = table.servers(i);
     const ServedPart part = ServedPartAt(table, i);
-    const v1::ReplicaReport* const replica = FindReplica(name, table.table(), part);
+    const v1::ReplicaReport* const replica = fleet_.FindReplica(name, table.table(), part);
     states.placed.insert(part.part);
     if (replica != nullptr && replica->full_bytes() != 0) {
       full.insert(part.part);
-    } else if (Away(now_ns, name)) {
+    } else if (fleet_.Away(now_ns, name)) {
       away.insert(part.part);
     } else {
       states.hopeful.insert(part.part);
     }
-    if (replica != nullptr && replica->ready() && Alive(now_ns, name)) {
+    if (replica != nullptr && replica->ready() && fleet_.Alive(now_ns, name)) {
       states.answered.insert(part.part);
     }
   }
@@ -82,31 +97,26 @@ ServingServers::PartStates ServingServers::StatesOf(int64_t now_ns,
 }
 
 // A copy that loads, or whose server may come back, is waited for.
-bool ServingServers::IsStuck(int64_t now_ns, const v1::ServedTable& table) const {
+bool ServedCuts::IsStuck(int64_t now_ns, const v1::ServedTable& table) const {
   return StatesOf(now_ns, table).hopeful.size() < ServedPartsOf(table);
 }
 
-bool ServingServers::IsQuiet(int64_t now_ns, const std::string& name) const {
-  if (Away(now_ns, name)) return false;
-  return !Alive(now_ns, name) || servers_.at(name).report.stopping();
-}
-
-bool ServingServers::MayGiveUp(int64_t now_ns, const v1::ServedTable& table) const {
+bool ServedCuts::MayGiveUp(int64_t now_ns, const v1::ServedTable& table) const {
   if (StatesOf(now_ns, table).answered.size() < ServedPartsOf(table)) {
     return std::none_of(table.servers().begin(), table.servers().end(),
-                        [&](const std::string& name) { return IsQuiet(now_ns, name); });
+                        [&](const std::string& name) { return fleet_.IsQuiet(now_ns, name); });
   }
   const auto since = stuck_since_ns_.find(table.table());
-  return now_ns - began_ns_ >= options_.away_ns && since != stuck_since_ns_.end() &&
+  return fleet_.AllAwayKnown(now_ns) && since != stuck_since_ns_.end() &&
          now_ns - since->second >= options_.give_up_after_ns &&
-         std::none_of(servers_.begin(), servers_.end(),
-                      [&](const auto& one) { return IsQuiet(now_ns, one.first); });
+         std::none_of(fleet_.servers().begin(), fleet_.servers().end(),
+                      [&](const auto& one) { return fleet_.IsQuiet(now_ns, one.first); });
 }
 
-void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
-                                const v1::TableSpec& spec, v1::ServedTable* table) const {
+void ServedCuts::CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                            v1::ServedTable* table) const {
   const uint64_t parts_max =
-      std::min<uint64_t>({kServedPartsMax, ServedPlaces::Of(spec).places, servers_.size()});
+      std::min<uint64_t>({kServedPartsMax, ServedPlaces::Of(spec).places, fleet_.servers().size()});
   const bool answers = StatesOf(now_ns, *table).answered.size() == ServedPartsOf(*table);
   ServedTables others = tables;
   others[table->table()] = *table;
@@ -120,7 +130,7 @@ void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
     if (!keeps) others.erase(table->table());
     for (uint32_t parts = ServedPartsOf(*table) + 1; parts <= parts_max; ++parts) {
       SetParts(parts, &cut);
-      Fill(now_ns, others, spec, &cut, Room::kEnough);
+      placement_.Fill(now_ns, others, spec, &cut, CopyPlacement::Room::kEnough);
       if (IsStuck(now_ns, cut)) continue;
       if (keeps) {
         SetBeside(cut, /*leaves=*/false, table);
@@ -132,40 +142,74 @@ void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
   }
 }
 
-// It has all copies that it found servers for, and they hold all versions that are held now.
-bool ServingServers::MayFollow(int64_t now_ns, const v1::ServedTable& table,
-                               const v1::ServedTable& cut) const {
-  // Copies that were not heard of yet may hold versions.
-  if (now_ns - began_ns_ < options_.alive_ns) return false;
+std::vector<LackedVersion> ServedCuts::Lacked(int64_t now_ns, const v1::ServedTable& table) const {
+  std::vector<LackedVersion> lacked;
+  if (!IsComing(table)) return lacked;
+  const v1::ServedTable cut = BesideOf(table);
+  for (const uint64_t number : VersionsOf(now_ns, table)) {
+    LackedVersion one = {.number = number, .current = current_.contains(number)};
+    for (int i = 0; i < cut.servers_size(); ++i) {
+      const std::string& name = cut.servers(i);
+      const ServedPart part = ServedPartAt(cut, i);
+      const v1::ReplicaReport* const replica = fleet_.FindReplica(name, cut.table(), part);
+      if (!fleet_.Works(now_ns, name) || replica == nullptr || replica->full_bytes() != 0) continue;
+      if (fleet_.Holds(name, cut.table(), part, number)) continue;
+      const std::string trouble = TroubleOf(*replica, number);
+      if (!one.server.empty() && (trouble.empty() || !one.trouble.empty())) continue;
+      one.server = name;
+      one.part = part;
+      one.trouble = trouble;
+    }
+    if (one.server.empty()) continue;
+    const auto since = failing_since_ns_.find({table.table(), number});
+    one.failing_ns = since == failing_since_ns_.end() ? 0 : now_ns - since->second;
+    one.given_up = !one.current && one.failing_ns >= options_.give_version_up_after_ns;
+    lacked.push_back(std::move(one));
+  }
+  return lacked;
+}
+
+// The versions that its servers hold, without those that are lost: their last report names versions
+// that may not be kept any more.
+std::set<uint64_t> ServedCuts::VersionsOf(int64_t now_ns, const v1::ServedTable& table) const {
   std::set<uint64_t> versions;
   for (int i = 0; i < table.servers_size(); ++i) {
-    // The last report of a lost server names versions that may not be kept any more.
-    if (Away(now_ns, table.servers(i))) continue;
+    if (fleet_.Away(now_ns, table.servers(i))) continue;
     const v1::ReplicaReport* const replica =
-        FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
+        fleet_.FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
     if (replica == nullptr) continue;
     for (const v1::VersionReport& version : replica->versions()) {
       if (version.held()) versions.insert(version.number());
     }
   }
+  return versions;
+}
+
+// It has all copies that it found servers for, and they hold all versions that are held now, but
+// for those that are given up.
+bool ServedCuts::MayFollow(int64_t now_ns, const v1::ServedTable& table,
+                           const v1::ServedTable& cut) const {
+  // Copies that were not heard of yet may hold versions.
+  if (!fleet_.AllHeard(now_ns)) return false;
   std::set<uint32_t> ready;
   for (int i = 0; i < cut.servers_size(); ++i) {
     const std::string& name = cut.servers(i);
     const ServedPart part = ServedPartAt(cut, i);
-    if (!Alive(now_ns, name) || servers_.at(name).report.stopping()) continue;
-    const v1::ReplicaReport* const replica = FindReplica(name, cut.table(), part);
+    if (!fleet_.Works(now_ns, name)) continue;
+    const v1::ReplicaReport* const replica = fleet_.FindReplica(name, cut.table(), part);
     if (replica != nullptr && replica->full_bytes() != 0) continue;
     if (replica == nullptr || !replica->ready()) return false;
-    for (const uint64_t version : versions) {
-      if (!Holds(name, cut.table(), part, version)) return false;
-    }
     ready.insert(part.part);
   }
-  return ready.size() == ServedPartsOf(cut);
+  if (ready.size() < ServedPartsOf(cut)) return false;
+  v1::ServedTable coming = table;
+  SetBeside(cut, /*leaves=*/false, &coming);
+  const std::vector<LackedVersion> lacked = Lacked(now_ns, coming);
+  return std::all_of(lacked.begin(), lacked.end(), IsGivenUp);
 }
 
-void ServingServers::Recut(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                           v1::ServedTable* table) const {
+void ServedCuts::Recut(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                       v1::ServedTable* table) const {
   if (table->has_beside() && table->beside().leaves()) {
     const auto since = left_since_ns_.find(table->table());
     if (since == left_since_ns_.end() || now_ns - since->second < options_.leave_ns) return;
@@ -179,21 +223,24 @@ void ServingServers::Recut(int64_t now_ns, const ServedTables& tables, const v1:
   }
   v1::ServedTable cut = BesideOf(*table);
   for (int i = cut.servers_size() - 1; i >= 0; --i) {
-    if (!Away(now_ns, cut.servers(i))) continue;
+    if (!fleet_.Away(now_ns, cut.servers(i))) continue;
     cut.mutable_servers()->erase(cut.servers().begin() + i);
     cut.mutable_server_parts()->erase(cut.server_parts().begin() + i);
   }
   ServedTables others = tables;
   others[table->table()] = *table;
   others[table->table()].clear_beside();
-  Fill(now_ns, others, spec, &cut, Room::kEnough);
+  placement_.Fill(now_ns, others, spec, &cut, CopyPlacement::Room::kEnough);
   // Parts are not joined to be read from disk.
   const bool joins = Joins(*table, cut);
-  if (!joins) Fill(now_ns, others, spec, &cut, Room::kDisk);
+  if (!joins) placement_.Fill(now_ns, others, spec, &cut, CopyPlacement::Room::kDisk);
   const PartStates states = StatesOf(now_ns, cut);
   const bool too_large = states.hopeful.size() < states.placed.size() ||
                          (joins && states.placed.size() < ServedPartsOf(cut));
-  if (MayFollow(now_ns, *table, cut)) {
+  const std::vector<LackedVersion> lacked = Lacked(now_ns, *table);
+  if (joins && std::any_of(lacked.begin(), lacked.end(), IsGivenUp)) {
+    table->clear_beside();  // saving servers is not worth a version
+  } else if (MayFollow(now_ns, *table, cut)) {
     Follow(cut, table);
   } else if (IsStuck(now_ns, *table) &&
              (IsStuck(now_ns, cut) || ServedPartsOf(cut) <= ServedPartsOf(*table))) {
@@ -206,48 +253,56 @@ void ServingServers::Recut(int64_t now_ns, const ServedTables& tables, const v1:
   }
 }
 
-std::optional<v1::ServedTable> ServingServers::Joined(int64_t now_ns, const ServedTables& tables,
-                                                      const v1::TableSpec& spec,
-                                                      const v1::ServedTable& table) const {
+std::optional<v1::ServedTable> ServedCuts::JoinIfDue(int64_t now_ns, const ServedTables& tables,
+                                                     const v1::TableSpec& spec,
+                                                     const v1::ServedTable& table) const {
+  return JoinIsDue(now_ns, table.table()) ? Joined(now_ns, tables, spec, table) : std::nullopt;
+}
+
+std::optional<v1::ServedTable> ServedCuts::Joined(int64_t now_ns, const ServedTables& tables,
+                                                  const v1::TableSpec& spec,
+                                                  const v1::ServedTable& table) const {
   if (table.has_beside()) return std::nullopt;
   for (int i = 0; i < table.servers_size(); ++i) {
     const v1::ReplicaReport* const replica =
-        FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
-    if (replica == nullptr || !CanStandIn(now_ns, table.servers(i), *replica)) return std::nullopt;
+        fleet_.FindReplica(table.servers(i), table.table(), ServedPartAt(table, i));
+    if (replica == nullptr || !fleet_.CanStandIn(now_ns, table.servers(i), *replica))
+      return std::nullopt;
     // Its bytes in memory do not tell what joined parts would take.
     if (replica->on_disk() && replica->memory_rows() < replica->rows()) return std::nullopt;
   }
   std::vector<uint64_t> free;
-  for (const auto& [name, server] : servers_) {
-    if (!Alive(now_ns, name) || server.report.stopping()) continue;
-    const uint64_t filled = FilledBytes(name, tables);
+  for (const auto& [name, server] : fleet_.servers()) {
+    if (!fleet_.Works(now_ns, name)) continue;
+    const uint64_t filled = fleet_.FilledBytes(name, tables);
     if (filled < server.report.bytes_max()) free.push_back(server.report.bytes_max() - filled);
   }
-  const uint64_t bytes = BytesOf(spec, table);
+  const uint64_t bytes = fleet_.BytesOf(spec, table);
   const uint32_t copies = std::min(LeastCopies(table), table.replicas());
-  const double rows_per_s = LookupRowsPerS(now_ns, table) * ServedPartsOf(table);
+  const double rows_per_s = fleet_.LookupRowsPerS(now_ns, table) * ServedPartsOf(table);
   v1::ServedTable cut = table;
   for (uint32_t parts = std::max<uint32_t>(table.parts_min(), 1); parts < ServedPartsOf(table);
        ++parts) {
     const double of_copy = rows_per_s / (parts * std::max<uint32_t>(copies, 1));
-    if (of_copy > kJoinedRateShare * options_.demand.rows_per_s_max) continue;
+    if (of_copy > kJoinedRateShare * options_.rows_per_s_max) continue;
     // Finding the servers takes much longer than counting those with ample room.
     const uint64_t wanted = bytes / parts + bytes / parts / 4;
     const auto with_room =
         std::count_if(free.begin(), free.end(), [&](uint64_t room) { return room >= wanted; });
     if (static_cast<uint64_t>(with_room) < uint64_t{parts} * copies) continue;
     SetParts(parts, &cut);
-    Fill(now_ns, tables, spec, &cut, Room::kAmple);
+    placement_.Fill(now_ns, tables, spec, &cut, CopyPlacement::Room::kAmple);
     if (copies > 0 && LeastCopies(cut) >= copies) return cut;
   }
   return std::nullopt;
 }
 
-void ServingServers::NoteCuts(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs) {
+void ServedCuts::Note(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs) {
   const auto gone = [&](const auto& noted) { return !tables.contains(noted.first); };
   absl::erase_if(left_since_ns_, gone);
   absl::erase_if(may_join_since_ns_, gone);
   absl::erase_if(stuck_since_ns_, gone);
+  NoteFailing(now_ns, tables);
   for (const auto& [id, table] : tables) {
     if (IsStuck(now_ns, table)) {
       stuck_since_ns_.try_emplace(id, now_ns);
@@ -275,12 +330,22 @@ void ServingServers::NoteCuts(int64_t now_ns, const ServedTables& tables, const 
   }
 }
 
-bool ServingServers::JoinIsDue(int64_t now_ns, TableId table) const {
+void ServedCuts::NoteFailing(int64_t now_ns, const ServedTables& tables) {
+  absl::btree_map<std::pair<TableId, uint64_t>, int64_t> failing;
+  for (const auto& [id, table] : tables) {
+    for (const LackedVersion& lacked : Lacked(now_ns, table)) {
+      if (!lacked.trouble.empty()) failing[{id, lacked.number}] = now_ns - lacked.failing_ns;
+    }
+  }
+  failing_since_ns_ = std::move(failing);
+}
+
+bool ServedCuts::JoinIsDue(int64_t now_ns, TableId table) const {
   const auto since = may_join_since_ns_.find(table);
   return since != may_join_since_ns_.end() && now_ns - since->second >= options_.join_after_ns;
 }
 
-std::string ServingServers::CutStates(int64_t now_ns, const ServedTables& tables) const {
+std::string ServedCuts::States(int64_t now_ns, const ServedTables& tables) const {
   std::string states;
   for (const auto& [id, table] : tables) {
     if (JoinIsDue(now_ns, id)) absl::StrAppend(&states, " join ", id);

@@ -79,6 +79,12 @@ const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const Version
   return current == versions.end() ? nullptr : &current->second;
 }
 
+std::set<uint64_t> CurrentVersions(const VersionChoices& choices) {
+  std::set<uint64_t> current;
+  for (const auto& [model, choice] : choices) current.insert(choice.current());
+  return current;
+}
+
 void TakeTablesFromOthers(const v1::ServedVersion& version, ServedVersions* versions) {
   const auto taken = [&](uint32_t table) { return HasServedTable(version, table); };
   for (auto at = versions->begin(); at != versions->end();) {

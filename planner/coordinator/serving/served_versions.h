@@ -3,6 +3,7 @@
 #define HOTBED_PLANNER_COORDINATOR_SERVING_SERVED_VERSIONS_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ std::vector<std::string> ModelsOf(const ServedVersions& versions);
 // The version that is current of `model`. Null: none is.
 const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const VersionChoices& choices,
                                    const std::string& model);
+// The numbers of the versions that are current, of all models.
+std::set<uint64_t> CurrentVersions(const VersionChoices& choices);
 // Versions of other models have none of the tables of `version` any more.
 void TakeTablesFromOthers(const v1::ServedVersion& version, ServedVersions* versions);
 // Choices name no version that does not exist, and a model without versions has no choice, but for
