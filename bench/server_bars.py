@@ -24,10 +24,10 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "fault"))
 from cluster import Cluster  # noqa: E402
+from meter import metric  # noqa: E402
 
 MIB = 1 << 20
 ROW_BYTES = 64 * 4 + 4  # weights and row-wise state
@@ -47,14 +47,6 @@ def hotbed(args, cluster, *words, check=True):
     if check and done.returncode != 0:
         raise RuntimeError(f"hotbed {' '.join(map(str, words))} ended with {done.returncode}:\n{done.stderr}")
     return done
-
-
-def metric(address, name):
-    """The sum of a metric's samples."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/metrics", timeout=10) as reply:
-        text = reply.read().decode()
-    return sum(float(v) for v in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
 
 
 def memory(pid):

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 from cluster import Process, json_of_command, run_command
 
@@ -132,3 +134,16 @@ def processor_seconds(process: Process):
     with open(f"/proc/{process.child.pid}/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def written_bytes(process: Process):
+    """The bytes that it had written to disk since it started, pages that the system still keeps included."""
+    with open(f"/proc/{process.child.pid}/io", encoding="ascii") as io:
+        return next(int(line.split()[1]) for line in io if line.startswith("write_bytes:"))
+
+
+def metric(admin, name):
+    """The sum of a metric's samples at an admin address."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{admin}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
