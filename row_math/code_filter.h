@@ -70,38 +70,43 @@ HOTBED_ROW_FN __m256i ParametersOfEight(const uint8_t* const (&rows)[kFilterRows
   return _mm256_blend_epi32(_mm256_blend_epi32(a, b, 0x0c), _mm256_blend_epi32(c, d, 0xc0), 0xf0);
 }
 
-// A vector's codes, for rows of so few bytes that the codes of all places of a byte lie side by
-// side in one vector.
+// A vector's codes, for rows of so few bytes that two of them lie in one vector.
 template <uint32_t kBits>
 struct NarrowCodes {
-  static constexpr uint32_t kBytesMax = kCodeBlock * kBits / 8;
+  static constexpr uint32_t kBytesMax = kCodeBlock / 2;
+  static constexpr uint32_t kPerByte = 8 / kBits;
 
-  HOTBED_ROW_FN NarrowCodes(uint32_t bytes, const int8_t* query) : mask(MaskOf(bytes)) {
-    alignas(64) int8_t side[kCodeBlock];
-    alignas(64) int16_t shift[kCodeBlock / 2];
-    for (uint32_t b = 0; b < kCodeBlock; ++b) {
-      side[b] = query[b / kBytesMax * kCodeBlock + b % kBytesMax];
-      shift[b / 2] = static_cast<int16_t>(b / kBytesMax * kBits);
+  HOTBED_ROW_FN NarrowCodes(uint32_t bytes, const int8_t* query)
+      : mask(~__mmask32{0} >> (kBytesMax - bytes)) {
+    for (uint32_t place = 0; place < kPerByte; ++place) {
+      codes[place] = _mm512_broadcast_i64x4(
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query + place * kCodeBlock)));
     }
-    codes = _mm512_load_si512(side);
-    shifts = _mm512_load_si512(shift);
   }
-  HOTBED_ROW_FN static __mmask64 MaskOf(uint32_t bytes) {
-    return ~__mmask64{0} >> (kCodeBlock - bytes);
+  // The products with 16 rows. `fetch(r, count)` is called where so many rows from r on come next.
+  template <typename Fetch>
+  HOTBED_ROW_FN __m512i Products(const uint8_t* const (&rows)[kFilterRows], Fetch fetch) const {
+    fetch(0, kFilterRows);
+    return SumsOfHalves<Int32Lanes>([&](uint32_t a, uint32_t b)
+                                        HOTBED_ALWAYS_INLINE { return OfTwo(rows[a], rows[b]); });
   }
-  // The products with a row's codes, in 16 sums.
-  HOTBED_ROW_FN __m512i Products(const uint8_t* row) const {
-    const __m512i bytes =
-        kBits == 4
-            ? _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(mask), row + 4))
-            : _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(static_cast<__mmask16>(mask), row + 4));
+  // Those with the codes of two rows, in eight sums for each.
+  HOTBED_ROW_FN __m512i OfTwo(const uint8_t* a, const uint8_t* b) const {
+    const __m256i first = _mm256_maskz_loadu_epi8(mask, a + 4);
+    const __m256i second = _mm256_maskz_loadu_epi8(mask, b + 4);
+    const __m512i bytes = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     const __m512i low = _mm512_set1_epi8(static_cast<char>((1u << kBits) - 1));
-    const __m512i c = _mm512_and_si512(_mm512_srlv_epi16(bytes, shifts), low);
-    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), c, codes);
+    __m512i sums = _mm512_setzero_si512();
+    for (uint32_t place = 0; place < kPerByte; ++place) {
+      const __m512i shifted = place == 0 ? bytes : _mm512_srli_epi16(bytes, place * kBits);
+      const __m512i c = kBits == 8 ? bytes : _mm512_and_si512(shifted, low);
+      sums = _mm512_dpbusd_epi32(sums, c, codes[place]);
+    }
+    return sums;
   }
 
-  const __mmask64 mask;
-  __m512i codes, shifts;
+  const __mmask32 mask;
+  __m512i codes[kPerByte];
 };
 
 // A vector's codes, for rows of any length.
@@ -113,7 +118,15 @@ struct WideCodes {
       : codes(query),
         whole((bytes - 1) / kCodeBlock * kCodeBlock),
         last(~__mmask64{0} >> (kCodeBlock - (bytes - whole))) {}
-  HOTBED_ROW_FN __m512i Products(const uint8_t* row) const {
+  template <typename Fetch>
+  HOTBED_ROW_FN __m512i Products(const uint8_t* const (&rows)[kFilterRows], Fetch fetch) const {
+    return SumsOf<Int32Lanes>([&](uint32_t r) HOTBED_ALWAYS_INLINE {
+      if (r % kFetchRows == 0) fetch(r, kFetchRows);
+      return OfOne(rows[r]);
+    });
+  }
+  // Those with a row's codes, in 16 sums.
+  HOTBED_ROW_FN __m512i OfOne(const uint8_t* row) const {
     __m512i sums = _mm512_setzero_si512();
     for (uint32_t b = 0; b < whole; b += kCodeBlock) {
       sums = Add(sums, _mm512_loadu_si512(row + 4 + b), codes + b * kPerByte);
@@ -148,10 +161,10 @@ HOTBED_ROW_FN uint32_t FilterCodesBy(const Codes& codes, const Rows& where, cons
   uint32_t count = 0, i = 0;
   for (; i + kFilterRows <= batch.count; i += kFilterRows) {
     const uint8_t* rows[kFilterRows];
-    where.FetchAhead(i, kFilterRows);
     for (uint32_t r = 0; r < kFilterRows; ++r) rows[r] = where.At(i + r);
-    const __m512i products = SumsOf<Int32Lanes>(
-        [&](uint32_t r) HOTBED_ALWAYS_INLINE { return codes.Products(rows[r]); });
+    const auto fetch = [&](uint32_t r, uint32_t some)
+                           HOTBED_ALWAYS_INLINE { where.FetchAhead(i + r, some); };
+    const __m512i products = codes.Products(rows, fetch);
     const __m512i halves = _mm512_inserti64x4(_mm512_castsi256_si512(ParametersOfEight<0>(rows)),
                                               ParametersOfEight<8>(rows), 1);
     const __m512 scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(halves));
@@ -170,13 +183,19 @@ HOTBED_ROW_FN uint32_t FilterCodesBy(const Codes& codes, const Rows& where, cons
 template <uint32_t kBits, typename Rows>
 uint32_t FilterCodes(const Rows& where, const RankBatch& batch, uint32_t* numbers) {
   const uint32_t bytes = (batch.dim + 8 / kBits - 1) / (8 / kBits);
-  if constexpr (kBits < 8) {
-    if (bytes <= NarrowCodes<kBits>::kBytesMax) {
-      const NarrowCodes<kBits> narrow(bytes, batch.quick->codes);
-      return FilterCodesBy<kBits>(narrow, where, batch, numbers);
-    }
+  const int8_t* const codes = batch.quick->codes;
+  // The loops of the most common lengths know them.
+  constexpr uint32_t kHalf = kCodeBlock / 2;
+  if (bytes == kHalf) {
+    return FilterCodesBy<kBits>(NarrowCodes<kBits>(kHalf, codes), where, batch, numbers);
   }
-  return FilterCodesBy<kBits>(WideCodes<kBits>(bytes, batch.quick->codes), where, batch, numbers);
+  if (bytes < kHalf) {
+    return FilterCodesBy<kBits>(NarrowCodes<kBits>(bytes, codes), where, batch, numbers);
+  }
+  if (bytes == kCodeBlock) {
+    return FilterCodesBy<kBits>(WideCodes<kBits>(kCodeBlock, codes), where, batch, numbers);
+  }
+  return FilterCodesBy<kBits>(WideCodes<kBits>(bytes, codes), where, batch, numbers);
 }
 constexpr bool kHasCodeFilter = true;
 #else

@@ -17,6 +17,9 @@ inline namespace HOTBED_ISA {
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && !defined(__CUDACC__)
 constexpr uint32_t kFilterRows = 16;
+// Rows that are fetched ahead at a time. More at once hold the loads of other rows up, unless rows
+// are short.
+constexpr uint32_t kFetchRows = 4;
 
 struct Int32Lanes {
   HOTBED_ROW_FN static __m512i Add(__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }
@@ -38,13 +41,24 @@ HOTBED_ROW_FN __m512i SumsOfFour(Vector vector) {
   const __m512i b = pair(vector(kFirst + 2), vector(kFirst + 3));
   return Of::Add(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 }
+// Adds each even quarter of a vector to the odd one behind it.
+template <typename Of>
+HOTBED_ROW_FN __m512i Join(__m512i a, __m512i b) {
+  return Of::Add(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+}
 template <typename Of, typename Vector>
 HOTBED_ROW_FN __m512i SumsOf(Vector vector) {
-  const auto join = [](__m512i a, __m512i b) HOTBED_ALWAYS_INLINE {
-    return Of::Add(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
-  };
-  const __m512i a = join(SumsOfFour<Of, 0>(vector), SumsOfFour<Of, 4>(vector));
-  return join(a, join(SumsOfFour<Of, 8>(vector), SumsOfFour<Of, 12>(vector)));
+  const __m512i a = Join<Of>(SumsOfFour<Of, 0>(vector), SumsOfFour<Of, 4>(vector));
+  return Join<Of>(a, Join<Of>(SumsOfFour<Of, 8>(vector), SumsOfFour<Of, 12>(vector)));
+}
+// The sums of the lanes of 16 halves of vectors. `vectors(a, b)` computes the halves a and b.
+template <typename Of, uint32_t kFirst, typename Vectors>
+HOTBED_ROW_FN __m512i SumsOfEight(Vectors vectors) {
+  return SumsOfFour<Of, kFirst>([&](uint32_t r) HOTBED_ALWAYS_INLINE { return vectors(r, r + 4); });
+}
+template <typename Of, typename Vectors>
+HOTBED_ROW_FN __m512i SumsOfHalves(Vectors vectors) {
+  return Join<Of>(SumsOfEight<Of, 0>(vectors), SumsOfEight<Of, 8>(vectors));
 }
 
 // The largest fp32 below the floor, and a little less, so that what underflows makes no difference.

@@ -50,9 +50,9 @@ HOTBED_ROW_FN uint32_t FilterFloatsOf(const Rows& rows, const RankBatch& batch, 
   const __m512 floor = FloorBelow(batch.floor);
   uint32_t count = 0, i = 0;
   for (; i + kFilterRows <= batch.count; i += kFilterRows) {
-    rows.FetchAhead(i, kFilterRows);
     __m512 largest = _mm512_setzero_ps();
     const __m512i sums = SumsOf<Fp32Lanes>([&](uint32_t r) HOTBED_ALWAYS_INLINE {
+      if (r % kFetchRows == 0) rows.FetchAhead(i + r, kFetchRows);
       const uint8_t* const row = rows.At(i + r);
       __m512 sum = _mm512_setzero_ps();
       const auto add = [&](uint32_t j, __mmask16 mask) HOTBED_ALWAYS_INLINE {
