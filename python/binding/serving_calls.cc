@@ -54,17 +54,20 @@ std::shared_ptr<ServingClient> OpenClientOf(PyObject* capsule) {
   return handle->client;
 }
 
-// connect_serving(target, connect_timeout, hedge_budget, failure_domain)
+// connect_serving(target, connect_timeout, hedge_budget, failure_domain, may_go_back)
 PyObject* ConnectServing(PyObject*, PyObject* arguments) {
   const char* target = nullptr;
   PyObject* timeout = nullptr;
   ServingClientOptions options;
   const char* domain = nullptr;
-  if (PyArg_ParseTuple(arguments, "sOds", &target, &timeout, &options.hedge_budget, &domain) == 0 ||
+  int may_go_back = 0;
+  if (PyArg_ParseTuple(arguments, "sOdsp", &target, &timeout, &options.hedge_budget, &domain,
+                       &may_go_back) == 0 ||
       !ReadSeconds(timeout, "connect_timeout", &options.connect_timeout)) {
     return nullptr;
   }
   options.failure_domain = domain;
+  options.may_go_back = may_go_back != 0;
   absl::StatusOr<std::unique_ptr<ServingClient>> client;
   {
     const WithoutGil without;

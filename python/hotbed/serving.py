@@ -85,14 +85,16 @@ class ServingClient:
         hedge_budget: the part of calls, 0 to 1, that may be sent a second time (`hedge_after`), besides a burst of 20.
         failure_domain: where this client is: serving servers with that --failure-domain are asked first, unless they have 8
             calls more than others. Empty: all are equally near.
+        may_go_back: newest rows may be older than in an answer before, by the lag between two copies; calls are spread over
+            copies also while rows change (docs/serving.md, "Going back").
 
     Raises:
         InvalidArgument: no such target, or budget. Unavailable, DeadlineExceeded: no coordinator answers in time.
     """
 
     def __init__(self, target: str, *, connect_timeout: float = 10.0, hedge_budget: float = 0.05,
-                 failure_domain: str = '') -> None:
-        self._client = _hotbed.connect_serving(target, connect_timeout, hedge_budget, failure_domain)
+                 failure_domain: str = '', may_go_back: bool = False) -> None:
+        self._client = _hotbed.connect_serving(target, connect_timeout, hedge_budget, failure_domain, may_go_back)
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
@@ -107,10 +109,10 @@ class ServingClient:
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
-            version: empty or "latest": the newest rows of each table, which can go back by milliseconds where the client
-                changes the copy that it asks (docs/serving.md, "Going back"); "current": of each table the current version of
-                its model (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be
-                named where a table belongs to several; else the name of a version.
+            version: empty or "latest": the newest rows of each table, none of which is older than in an answer that this client
+                gave before (docs/serving.md, "Going back"); "current": of each table the current version of its model
+                (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be named where
+                a table belongs to several; else the name of a version.
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
                 are. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.

@@ -51,6 +51,10 @@ struct ServingClientOptions {
   // Where this client is: serving servers of that failure domain (--failure-domain) are asked
   // first, unless they have 8 calls more than others. Empty: all are equally near.
   std::string failure_domain;
+  // Answers of the newest rows may be older than those before, by the lag between two copies. A
+  // client then spreads its calls over copies also while rows change, and goes on with what copies
+  // have where no change can come.
+  bool may_go_back = false;
 };
 
 struct ServingIds {
@@ -86,12 +90,12 @@ struct ServingLookupOptions {
   // Tables that cannot be answered in time do not fail the others: ServingRows::status of each says
   // which ones they are.
   bool partial = false;
-  // Empty or "latest": the newest rows of each table. They do not go back while the client stays
-  // with one copy, which it leaves when calls fail, are hedged or pile up (docs/serving.md, "Going
-  // back"). "current": of each table the current version of its model ('hotbed publish'), one per
-  // model for the whole call; "current/MODEL": of that model, which a call has to name where a
-  // table belongs to several and no one of them has all tables of the call. Else the name of a
-  // version.
+  // Empty or "latest": the newest rows of each table. No row is older than in an answer that this
+  // client gave before the call, whichever copies answer, unless the client may_go_back
+  // (docs/serving.md, "Going back"). "current": of each table the current version of its model
+  // ('hotbed publish'), one per model for the whole call; "current/MODEL": of that model, which a
+  // call has to name where a table belongs to several and no one of them has all tables of the
+  // call. Else the name of a version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
