@@ -361,8 +361,9 @@ class GrpcServingClient final : public ServingClient {
       if (cut_again) continue;
       if (!pieces.ok()) return pieces.status();
       std::vector<ServingRows> rows = cut.Join(*std::move(pieces));
-      if (!rows.empty() &&
-          std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); })) {
+      if (!rows.empty() && std::none_of(rows.begin(), rows.end(), [](const auto& one) {
+            return one.status.ok() || !one.known.empty();
+          })) {
         return rows[0].status;
       }
       return rows;

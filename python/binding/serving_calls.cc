@@ -125,8 +125,8 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                     borrowed, &asked->weights);
 }
 
-// (dim, values, exists, tiers, age in seconds, server, version, code of the status, its message),
-// without a copy of the rows.
+// (dim, values, exists, tiers, known, age in seconds, server, version, code of the status, its
+// message), without a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
@@ -135,10 +135,12 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
                                static_cast<int64_t>(rows->exists.size())));
   const Owned tiers(
       NewBuffer(module, all, rows->tiers.data(), "B", 1, static_cast<int64_t>(rows->tiers.size())));
-  if (!values || !exists || !tiers) return nullptr;
+  const Owned known(
+      NewBuffer(module, all, rows->known.data(), "B", 1, static_cast<int64_t>(rows->known.size())));
+  if (!values || !exists || !tiers || !known) return nullptr;
   const std::string why(rows->status.message());
-  return Py_BuildValue("(IOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
-                       absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
+  return Py_BuildValue("(IOOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
+                       known.get(), absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
                        rows->version.c_str(), static_cast<int>(rows->status.code()), why.c_str());
 }
 

@@ -43,10 +43,12 @@ class ServedRows:
             Zero for those of a version, which do not change.
         server: the name of the serving server that answered.
         version: the name of the version whose rows these are; empty: the newest rows.
-        error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
-            values and exists are empty. None: all is well.
+        error: why there is no answer for this table, or for the rows that `known` tells, with `partial` alone. Without `known`
+            nothing is known about any of its rows, and values and exists are empty. None: all is well.
         tiers: uint8, shape (ids,), with `with_tiers` alone: 1 where memory of the server had the row, 2 where its disk
             had it, 3 where its device had it, 0 where there is no row.
+        known: with an error, of a table in parts of which others were answered: bool, one per row of values. Where it is False
+            nothing is known (of some id of the bag), and the row is zeros. Else None.
     """
 
     values: Any
@@ -56,6 +58,7 @@ class ServedRows:
     version: str = ''
     error: Optional[errors.HotbedError] = None
     tiers: Optional[Any] = None
+    known: Optional[Any] = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -113,8 +116,8 @@ class ServingClient:
                 gave before (docs/serving.md, "Going back"); "current": of each table the current version of its model
                 (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be named where
                 a table belongs to several; else the name of a version.
-            partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
-                are. A lookup without any answer is an error nevertheless.
+            partial: tables, or parts of tables, that cannot be answered in time do not fail the others; `ServedRows.error` says
+                which tables they are, `ServedRows.known` which rows of those are there. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.
             with_tiers: `ServedRows.tiers` is wanted.
 
@@ -134,14 +137,15 @@ class ServingClient:
         found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version,
                                        partial, batch, with_tiers)
         answers = {}
-        for name, (dim, values, exists, tiers, age, server, of, code, why) in zip(tables, found):
+        for name, (dim, values, exists, tiers, known, age, server, of, code, why) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
             where = np.frombuffer(tiers, np.uint8) if len(memoryview(tiers)) else np.empty(0, np.uint8)
+            rows_known = np.frombuffer(known, np.bool_) if len(memoryview(known)) else None
             error = None if code == 0 else errors.from_status(code, why)
             answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error,
-                                       where if with_tiers else None)
+                                       where if with_tiers else None, rows_known)
         return answers
 
     def stats(self) -> dict[str, int]:

@@ -408,6 +408,40 @@ class TwoCopies(unittest.TestCase):
         self.assertEqual(user.get('values'), [[-1, -1]], user)
         self.assertIn(item['error']['code'], (503, 504), item)
 
+    def test_a_part_without_a_server_leaves_the_rows_of_the_other(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            servers, ports = zip(*(serving_server(up.coordinator, name=name) for name in ('r0', 'r1')))
+            for server in servers:
+                self.addCleanup(end, server)
+            local.eventually('both report', lambda: len(up.json('serve', 'status')['servers']) == 2)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=1, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push([3, 97], np.full((2, 1), -1, np.float32), step=1)
+            self.assertEqual(up.cli('serve', 'add', 'user', '--parts=2')[0], 0)
+
+            def copies():
+                return up.json('serve', 'status')['tables'][0]['copies']
+            local.eventually('both parts are ready', lambda: [copy['state'] for copy in copies()] == ['ready', 'ready'])
+            away = next(int(copy['server'][1]) for copy in copies() if copy['part'] == 1)
+            with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                ids = np.array([97, 3, 4])
+                self.assertEqual(client.lookup({'user': ids}, timeout=20)['user'].exists.tolist(), [True, True, False])
+                servers[away].kill()
+                with self.assertRaises(hotbed.HotbedError):
+                    client.lookup({'user': ids}, timeout=0.5)
+                rows = client.lookup({'user': ids}, timeout=1, partial=True)['user']
+                self.assertIn('table "user"', str(rows.error))
+                self.assertEqual((rows.known.tolist(), rows.exists.tolist()), ([False, True, True], [False, True, False]))
+                self.assertEqual((rows.values.tolist(), rows.server), ([[0], [1], [0]], f'r{1 - away}'))
+            code, text = curl('-d', json.dumps({'tables': [{'table': 'user', 'ids': ids.tolist()}], 'partial': True, 'timeout_ms': 2000}),
+                              f'http://{ports[1 - away]}/v1/lookup')
+            self.assertEqual(code, 200, text)
+            found = json.loads(text)['tables'][0]
+            self.assertEqual((found['known'], found['values']), ([False, True, True], [[0], [1], [0]]))
+            self.assertIn('message', found['error'])
+
     def test_versions_stay_while_rows_change(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
             up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
