@@ -69,6 +69,9 @@ class CopyRelay {
   void SetFeeder(const std::string& feeder) ABSL_LOCKS_EXCLUDED(mu_);
   std::string feeder() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Random, another one each time.
+  uint64_t NewRun() { return memory_->NewRun(); }
+
   // --- the thread that follows
   // The copy is as of these positions, and goes on from there.
   void Begin(const ChangePositions& positions) ABSL_LOCKS_EXCLUDED(mu_);

@@ -385,8 +385,10 @@ absl::StatusOr<HttpResponse> HttpLookups::Lookups(const HttpRequest& request) {
   for (size_t i = 0; i < answers.size(); ++i) {
     TableText& one = texts[places[i]];
     one.error = answers[i].status;
+    one.known = std::move(answers[i].known);
+    one.base64 = body.options.base64;
     if (!one.error.ok() && !body.partial) return one.error;
-    if (!one.error.ok()) continue;
+    if (!one.error.ok() && one.known.empty()) continue;
     any = true;
     bodies[i].version = answers[i].version;
     one.text = LookupResponse(answers[i].reply, bodies[i], form, one.table, answers[i].server).body;
@@ -543,7 +545,9 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AskOthers(
     answers[i].status = rows[i].status;
     answers[i].server = rows[i].server;
     answers[i].version = rows[i].version;
-    if (rows[i].status.ok()) answers[i].reply = ReplyOf(rows[i], bodies[i].type);
+    answers[i].known = rows[i].known;
+    if (rows[i].status.ok() || !rows[i].known.empty())
+      answers[i].reply = ReplyOf(rows[i], bodies[i].type);
   }
   return answers;
 }

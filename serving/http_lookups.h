@@ -63,6 +63,7 @@ class HttpLookups {
     v1::ServingLookupReply reply;
     std::string server;
     std::string version;
+    std::vector<uint8_t> known;  // as in ServingRows; then there are rows besides an error
   };
   // A part of the budget for answers, given back in the end.
   struct Held;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
@@ -26,10 +27,10 @@ struct LookupCounters {
     static auto* const counters = new LookupCounters;
     return *counters;
   }
-  Counter refused{
-      "hotbed_serving_refused_tables_total",
-      "Tables of lookups that were refused: not served here, still loading, too old, or "
-      "not allowed to the caller."};
+  Counter refused{"hotbed_serving_refused_tables_total",
+                  "Tables of lookups that were refused: not served here, still loading, too old, "
+                  "behind another "
+                  "copy, or not allowed to the caller."};
 };
 
 // One table of a request, with its parts of the request's bytes.
@@ -38,6 +39,7 @@ struct AskedTable {
   ServedPart part;
   const char* ids = nullptr;
   ServedBags bags;
+  uint32_t age_ms_max = 0;
 };
 
 // Calls `each(asked)` for the tables in order, and returns the first status that is not OK. The
@@ -49,6 +51,7 @@ absl::Status ForEachTable(const v1::ServingLookupRequest& request, Each each) {
   const char* weights = request.weights().data();
   for (const v1::ServingLookupTable& table : request.tables()) {
     AskedTable asked = {.table = table.table(), .part = ServedPartOf(table), .ids = ids};
+    asked.age_ms_max = table.age_ms_max();
     asked.bags = {.pooling = table.pooling(),
                   .ids = table.ids(),
                   .bags = table.bags(),
@@ -105,6 +108,14 @@ void RefuseLoading(const TableReplica& replica, Outcome* said) {
   Refuse(Outcome::LOADING,
          absl::StrCat("table ", replica.name(), " is being loaded here: ", replica.rows()->rows(),
                       " rows so far"),
+         said);
+}
+
+void RefuseBehind(const AskedTable& asked, Outcome* said) {
+  Refuse(Outcome::BEHIND,
+         absl::StrCat("the rows of table number ", asked.table, " are ", said->age_ms(),
+                      " ms old here, and may be older than those of an answer before; allowed: ",
+                      asked.age_ms_max, " ms"),
          said);
 }
 
@@ -184,6 +195,12 @@ std::optional<RowsView> AdmitRows(const TableReplicas& tables,
   return view;
 }
 
+void SayHowNew(const RowsView& rows, int64_t now_ns, Outcome* said) {
+  said->set_life(rows.latest->life());
+  const int64_t unchanged_ns = std::max<int64_t>(now_ns - rows.latest->changed_ns(), 0);
+  said->set_unchanged_ms(static_cast<uint64_t>(unchanged_ns / kMillisecondNs));
+}
+
 void RefuseBroken(const absl::Status& why, Outcome* said) {
   Refuse(Outcome::BROKEN, absl::StrCat("rows on disk cannot be read: ", why.message()), said);
 }
@@ -221,6 +238,11 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     admitted[i] = AdmitRows(tables, may_read, asked.table, asked.part, request.version(),
                             request.staleness_ms_max(), asked.bags.ids, &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
+    if (asked.age_ms_max != 0 && request.version() == 0 && said.age_ms() > asked.age_ms_max) {
+      RefuseBehind(asked, &said);
+      admitted[i].reset();
+      return absl::OkStatus();
+    }
     const uint32_t dim = admitted[i]->coder().dim();
     said.set_dim(dim);
     ids += asked.bags.ids;
@@ -236,7 +258,7 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   number = 0;
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
-    const std::optional<RowsView> rows = std::move(admitted[i]);
+    const std::optional<RowsView>& rows = admitted[i];
     if (!rows.has_value()) return absl::OkStatus();
     const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
     const absl::Status read = AnswerRows(*rows, type, asked.ids, asked.bags, out, exists, tiers);
@@ -254,6 +276,11 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     if (tiers != nullptr) tiers += asked.bags.ids;
     return absl::OkStatus();
   }));
+  const int64_t now_ns = tables.clock().NowNs();  // when all rows were read
+  for (int i = 0; i < reply->tables_size() && request.version() == 0; ++i) {
+    Outcome& said = *reply->mutable_tables(i);
+    if (said.outcome() == Outcome::OK) SayHowNew(*admitted[i], now_ns, &said);
+  }
   reply->mutable_rows()->resize(reinterpret_cast<const char*>(out) - reply->rows().data());
   reply->mutable_exists()->resize(exists - reply->exists().data());
   if (request.with_tiers()) reply->mutable_tiers()->resize(reply->exists().size());

@@ -412,7 +412,8 @@ class Serving final : public ServingProcess {
     if (others_ == nullptr) {
       HOTBED_ASSIGN_OR_RETURN(
           others_, ConnectServingAs(options_.coordinators, options_.security.identity(),
-                                    {.connect_timeout = std::min(timeout, kReportTimeout)}));
+                                    {.connect_timeout = std::min(timeout, kReportTimeout),
+                                     .may_go_back = true}));
     }
     return others_.get();
   }

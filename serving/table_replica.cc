@@ -77,8 +77,7 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       memory_(memory),
       clock_(clock),
       relay_(std::make_unique<CopyRelay>(relays, clock)),
-      rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
-                                            memory)),
+      rows_(NewRows()),
       elsewhere_(
           {.device = source.device == nullptr
                          ? nullptr
@@ -108,6 +107,13 @@ uint64_t TableReplica::AgeMs() const {
 
 std::shared_ptr<const ServedRows> TableReplica::rows() const {
   return WritableRows()->Latest().latest;
+}
+
+std::shared_ptr<VersionedRows> TableReplica::NewRows() const {
+  auto rows =
+      std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
+  rows->SetLife(static_cast<uint32_t>(relay_->NewRun()));  // odd
+  return rows;
 }
 
 std::shared_ptr<VersionedRows> TableReplica::WritableRows() const {
@@ -297,7 +303,7 @@ void TableReplica::BeginAnew() {
   full_ = false;
   relay_->Begin({});  // before the rows go: a list of them ends
   // Lookups that hold the old rows release them soon.
-  Replace(std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_));
+  Replace(NewRows());
 }
 
 bool TableReplica::OpenDisk() {
@@ -600,6 +606,7 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
   }
   relay_->Takes(changes);
   const std::shared_ptr<VersionedRows> rows = WritableRows();
+  rows->NoteChange(clock_->NowNs());
   const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
     return Overlap(part, changes.range);
   });
@@ -642,6 +649,7 @@ absl::Status TableReplica::EndAgain(const ChangeStream& stream) {
   if (!comes_again_) return absl::OkStatus();
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   if (!again_.empty()) UnmarkAgain(rows.get());
+  rows->NoteChange(clock_->NowNs());
   ReplicaCounters::Get().deleted.Add(rows->DeleteUnmarked());
   rows->Reclaim();
   comes_again_ = false;

@@ -165,6 +165,8 @@ class TableReplica {
   void UnmarkAgain(VersionedRows* rows);
   absl::Status TakeUp(const v1::ServedVersion& version, VersionedRows* rows, PlaceFinder* places,
                       const std::function<bool()>& stops);
+  // Without any row.
+  std::shared_ptr<VersionedRows> NewRows() const;
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
   // All of them wait, and return false after Stop: until a table that had no room may have some,

@@ -56,6 +56,7 @@ class TableReplicas {
   std::vector<std::shared_ptr<const TableReplica>> Present() const ABSL_LOCKS_EXCLUDED(mu_);
   OrderedVersions Versions() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
+  const Clock& clock() const { return *clock_; }
   RelayMemory* relay_memory() { return &relay_memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -152,6 +152,7 @@ absl::Status AnswerTopK(const TableReplicas& tables,
     RefuseDropped(said);
     return absl::OkStatus();
   }
+  if (request.version() == 0) SayHowNew(*rows, tables.clock().NowNs(), said);
   reply->set_rows_read(search.rows_read());
   AddRows(search.Take(), reply);
   return absl::OkStatus();

@@ -47,19 +47,29 @@ void DivideBags(const ServingIds& asked, uint32_t dim, std::vector<float>* bags)
   }
 }
 
+// Bags of which some ids are not known have sums of the others.
+void ClearUnknown(ServingRows* rows) {
+  for (size_t row = 0; row < rows->known.size(); ++row) {
+    if (rows->known[row] == 0) std::fill_n(rows->values.begin() + row * rows->dim, rows->dim, 0.0f);
+  }
+}
+
 // Adds the rows of one piece to those of its table.
 void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, const ServingIds& asked,
               std::vector<bool>* begun, ServingRows* rows) {
   const size_t ids = asked.ids.size();
-  if (!rows->status.ok()) return;
-  if (answer.status.ok() && rows->dim != 0 && rows->dim != answer.dim) {
-    rows->status =
+  absl::Status status = answer.status;
+  if (status.ok() && rows->dim != 0 && rows->dim != answer.dim) {
+    status =
         absl::InternalError(absl::StrCat("rows of dim ", answer.dim, " come from ", answer.server,
                                          ", of dim ", rows->dim, " from ", rows->server));
+  }
+  if (!status.ok()) {
+    rows->status.Update(status);
+    rows->known.resize(IsPooled(asked) ? asked.offsets.size() : ids, 1);
+    for (const size_t row : IsPooled(asked) ? piece.bags : piece.at) rows->known[row] = 0;
     return;
   }
-  rows->status = answer.status;
-  if (!answer.status.ok()) return;
   rows->dim = answer.dim;
   rows->values.resize((IsPooled(asked) ? asked.offsets.size() : ids) * answer.dim);
   rows->exists.resize(ids);
@@ -145,13 +155,14 @@ std::vector<ServingRows> CutLookup::Join(std::vector<ServingRows> answers) const
     AddPiece(pieces_[i], answers[i], asked, &begun, &rows);
     const bool last = i + 1 == pieces_.size() || pieces_[i + 1].table != pieces_[i].table;
     if (!last) continue;
-    if (!rows.status.ok()) {
+    if (rows.dim == 0 && !rows.status.ok()) {  // no part has answered
       ServingRows bad;
       bad.status = rows.status;
       rows = std::move(bad);
-    } else if (asked.pooling == Pooling::kMean) {
-      DivideBags(asked, rows.dim, &rows.values);
+      continue;
     }
+    if (asked.pooling == Pooling::kMean) DivideBags(asked, rows.dim, &rows.values);
+    ClearUnknown(&rows);
   }
   return joined;
 }

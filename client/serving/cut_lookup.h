@@ -41,7 +41,7 @@ class CutLookup {
   // A table that is not cut has one; others have one per part that has ids, and at least one.
   const std::deque<Piece>& pieces() const { return pieces_; }
   // An answer per table, out of one per piece. A table has the status of its first piece that has
-  // another than OK.
+  // another than OK, and then the rows of the others, if any, with ServingRows::known.
   std::vector<ServingRows> Join(std::vector<ServingRows> answers) const;
 
  private:

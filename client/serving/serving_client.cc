@@ -24,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/serving/connect_as.h"
 #include "client/serving/cut_lookup.h"
+#include "client/serving/seen_copies.h"
 #include "common/clock.h"
 #include "common/field_error.h"
 #include "common/hedge_budget.h"
@@ -55,8 +56,10 @@ constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kFarCalls = 8;        // that a near server may have more than one that is far
 constexpr int kStayCalls = 4;       // that a client's own copy may have more than another one
+constexpr int64_t kQuietNs = 300 * kMillisecondNs;  // then copies have all changes
 constexpr int64_t kHedgesMax = 20;  // at a time, of the budget
 constexpr int64_t kStopsNs = 50 * kMillisecondNs;  // between questions whether a call is to end
+constexpr int64_t kNeededMsMax = 1LL << 31;        // some 25 days
 constexpr int kMessageBytesMax = 128 << 20;
 constexpr uint64_t kTopKBytesMax = 12 << 20;  // a server takes 16 MiB, if not told otherwise
 constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
@@ -108,6 +111,7 @@ struct Wanted {
   RowType wire_type = RowType::kFp32;
   // Whose rows are asked for; without a number: the newest ones.
   Version version;
+  int64_t begin_ns = 0;           // when it was asked for
   std::set<const Server*> tried;  // in this round
 };
 
@@ -312,6 +316,7 @@ class GrpcServingClient final : public ServingClient {
                     const ServingClientOptions& options)
       : identity_(identity),
         failure_domain_(options.failure_domain),
+        may_go_back_(options.may_go_back),
         calls_(coordinators, identity_),
         budget_(options.hedge_budget, kHedgesMax) {}
   ~GrpcServingClient() override {
@@ -356,8 +361,9 @@ class GrpcServingClient final : public ServingClient {
       if (cut_again) continue;
       if (!pieces.ok()) return pieces.status();
       std::vector<ServingRows> rows = cut.Join(*std::move(pieces));
-      if (!rows.empty() &&
-          std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); })) {
+      if (!rows.empty() && std::none_of(rows.begin(), rows.end(), [](const auto& one) {
+            return one.status.ok() || !one.known.empty();
+          })) {
         return rows[0].status;
       }
       return rows;
@@ -411,7 +417,7 @@ class GrpcServingClient final : public ServingClient {
       HOTBED_RETURN_IF_ERROR(RunTopK(found, options.stop, end_ns, &calls));
       for (const auto& [part, call] : calls) {
         bool answered = false;
-        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, &answers[part->part.part], &answered, &last));
+        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, *part, &answers[part->part.part], &answered, &last));
         if (answered) std::erase(open, part);
       }
       if (open.empty()) return Nearest(std::move(answers), *version, k, options.metric);
@@ -427,7 +433,7 @@ class GrpcServingClient final : public ServingClient {
     std::vector<Wanted> all;
     for (const CutLookup::Piece& piece : cut.pieces()) {
       tables.push_back(piece.asked);
-      all.push_back({.part = piece.part, .wire_type = piece.wire_type});
+      all.push_back({.part = piece.part, .wire_type = piece.wire_type, .begin_ns = clock_.NowNs()});
     }
     std::vector<ServingRows> rows(tables.size());
     std::vector<Wanted*> open;
@@ -656,9 +662,9 @@ class GrpcServingClient final : public ServingClient {
     return true;
   }
 
-  // The copy of `part` that this client stays with, so that the rows of later answers are not
-  // older, or another one if that would be quicker by far. Null: all have been tried.
-  std::shared_ptr<Server> Choose(const Part& part, const Wanted& wanted) const {
+  // The copy of `part` that this client stays with, or another one if that would be quicker by far,
+  // and not be behind. Null: all have been tried.
+  std::shared_ptr<Server> Choose(uint32_t table, const Part& part, const Wanted& wanted) const {
     const uint64_t version = wanted.version->number();
     const int64_t now_ns = clock_.NowNs();
     std::shared_ptr<Server> own, best;
@@ -685,7 +691,41 @@ class GrpcServingClient final : public ServingClient {
     }
     if (own == nullptr) return nullptr;
     const int own_calls = own->outstanding.load() + std::get<1>(own_rank);
-    return own_calls <= std::get<1>(best_rank) + kStayCalls ? own : best;
+    if (own_calls <= std::get<1>(best_rank) + kStayCalls) return own;
+    return MayBeBehind(table, wanted, *best, now_ns - kQuietNs) ? own : best;
+  }
+
+  // Whether rows of the server may be too old if they are as of `as_of_ns`.
+  bool MayBeBehind(uint32_t table, const Wanted& wanted, const Server& server,
+                   int64_t as_of_ns) const {
+    if (may_go_back_ || wanted.version->number() != 0) return false;
+    return seen_.NeededOf(table, wanted.part, &server, wanted.begin_ns) > as_of_ns;
+  }
+
+  // How old rows of the server may be, so that it refuses at once if it is behind; 0: it is known.
+  uint32_t AgeMsMax(uint32_t table, const Wanted& wanted, const Server& server) const {
+    if (may_go_back_ || wanted.version->number() != 0) return 0;
+    const int64_t needed_ns = seen_.NeededOf(table, wanted.part, &server, wanted.begin_ns);
+    if (needed_ns <= 0) return 0;
+    const int64_t ms = (clock_.NowNs() - needed_ns) / kMillisecondNs;
+    return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, kNeededMsMax));
+  }
+
+  // Whether an answer of the newest rows is not older than those before.
+  bool IsNewEnough(const Server& server, uint32_t table, const Wanted& wanted, const Outcome& said,
+                   int64_t asked_ns, int64_t answered_ns, absl::Status* last) const {
+    if (may_go_back_ || wanted.version->number() != 0) return true;
+    const auto before = [](int64_t ns, uint64_t ms) {
+      return ns - static_cast<int64_t>(std::min<uint64_t>(ms, kNeededMsMax)) * kMillisecondNs;
+    };
+    const SeenCopies::Answer answer = {.server = &server,
+                                       .life = said.life(),
+                                       .as_of_ns = before(asked_ns, said.age_ms()),
+                                       .changed_ns = before(answered_ns, said.unchanged_ms())};
+    if (seen_.Take(table, wanted.part, answer, wanted.begin_ns)) return true;
+    *last = absl::UnavailableError(
+        absl::StrCat("serving server ", server.name, " is behind an answer before"));
+    return false;
   }
 
   // A call per server, version and wire type, for all tables that have them.
@@ -698,7 +738,7 @@ class GrpcServingClient final : public ServingClient {
       const ServingIds& asked = tables[wanted->index];
       const Table& table = map.tables.at(asked.table);
       const Part& part = table.parts[wanted->part.part];
-      const std::shared_ptr<Server> server = Choose(part, *wanted);
+      const std::shared_ptr<Server> server = Choose(table.id, part, *wanted);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       const uint64_t version = wanted->version->number();
@@ -718,6 +758,9 @@ class GrpcServingClient final : public ServingClient {
         (*call)->request.set_batch(options.priority == ServingPriority::kBatch);
       }
       AddTable(table.id, wanted->part, asked, &(*call)->request);
+      if (const uint32_t age_ms_max = AgeMsMax(table.id, *wanted, *server); age_ms_max != 0) {
+        (*call)->request.mutable_tables()->rbegin()->set_age_ms_max(age_ms_max);
+      }
       (*call)->others |= part.replicas.size() > 1;
       (*call)->tables.push_back(wanted);
     }
@@ -884,9 +927,9 @@ class GrpcServingClient final : public ServingClient {
   }
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
-  static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
-                           const ServingLookupOptions& options, std::vector<Wanted*>* open,
-                           std::vector<ServingRows>* rows, absl::Status* last) {
+  absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
+                    const ServingLookupOptions& options, std::vector<Wanted*>* open,
+                    std::vector<ServingRows>* rows, absl::Status* last) const {
     const RowType wire_type = call.wire_type;
     if (!call.status.ok()) {
       *last = ErrorOf(*call.server, call.status);
@@ -920,7 +963,8 @@ class GrpcServingClient final : public ServingClient {
       // A server of an earlier release does not say them.
       const size_t tiers_at = call.reply.exists().size() - exists_left;
       const bool tiers = call.reply.tiers().size() == call.reply.exists().size();
-      if (wanted != open->end()) {  // else another replica was sooner
+      // Else another replica was sooner.
+      if (wanted != open->end() && IsNewEnough(call, static_cast<int>(i), last)) {
         open->erase(wanted);
         TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
         for (uint64_t id = 0; tiers && id < ids; ++id) {
@@ -934,6 +978,12 @@ class GrpcServingClient final : public ServingClient {
       exists_left -= ids;
     }
     return absl::OkStatus();
+  }
+
+  bool IsNewEnough(const OpenCall& call, int i, absl::Status* last) const {
+    return IsNewEnough(*call.server, call.request.tables(i).table(),
+                       *call.tables[static_cast<size_t>(i)], call.reply.tables(i), call.asked_ns,
+                       call.answered_ns, last);
   }
 
   struct WireRows {
@@ -978,12 +1028,13 @@ class GrpcServingClient final : public ServingClient {
     return request;
   }
 
-  static std::vector<Wanted> PartsOf(const Table& table, const Version& version) {
+  std::vector<Wanted> PartsOf(const Table& table, const Version& version) const {
     std::vector<Wanted> parts(table.parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       parts[i].index = 0;  // of the one table
       parts[i].part = {static_cast<uint32_t>(i), static_cast<uint32_t>(parts.size())};
       parts[i].version = version;
+      parts[i].begin_ns = clock_.NowNs();
     }
     return parts;
   }
@@ -995,7 +1046,8 @@ class GrpcServingClient final : public ServingClient {
                           const v1::ServingTopKRequest& request) const {
     TopKCalls calls;
     for (Wanted* const wanted : open) {
-      const std::shared_ptr<Server> server = Choose(table.parts[wanted->part.part], *wanted);
+      const std::shared_ptr<Server> server =
+          Choose(table.id, table.parts[wanted->part.part], *wanted);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       auto call = std::make_unique<TopKCall>();
@@ -1042,8 +1094,8 @@ class GrpcServingClient final : public ServingClient {
   }
 
   // Not OK: no server would answer. Not `answered`: `last` says why, and another server may.
-  static absl::Status TakeTopK(const TopKCall& call, ServingNearest* nearest, bool* answered,
-                               absl::Status* last) {
+  absl::Status TakeTopK(const TopKCall& call, const Wanted& part, ServingNearest* nearest,
+                        bool* answered, absl::Status* last) const {
     if (!call.status.ok()) {
       *last = ErrorOf(*call.server, call.status);
       if (call.status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
@@ -1054,6 +1106,10 @@ class GrpcServingClient final : public ServingClient {
     }
     const Outcome& said = call.reply.table();
     if (said.outcome() != Outcome::OK) return NoteRefusal(said, last);
+    if (!IsNewEnough(*call.server, call.request.table(), part, said, call.asked_ns,
+                     call.answered_ns, last)) {
+      return absl::OkStatus();
+    }
     HOTBED_RETURN_IF_ERROR(ReadNearest(*call.server, call.request, call.reply, &nearest->rows));
     if (call.request.version() == 0) {
       nearest->age =
@@ -1236,9 +1292,11 @@ class GrpcServingClient final : public ServingClient {
 
   const ClientIdentity identity_;
   const std::string failure_domain_;
+  const bool may_go_back_;
   const uint64_t number_ = std::random_device()();  // orders the servers for this client
   const Clock& clock_ = *Clock::Real();
   ServingCalls calls_;
+  mutable SeenCopies seen_;
   struct Counters {
     std::atomic<uint64_t> calls{0}, hedges{0}, hedges_won{0}, hedges_refused{0};
   };

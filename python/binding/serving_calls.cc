@@ -54,17 +54,20 @@ std::shared_ptr<ServingClient> OpenClientOf(PyObject* capsule) {
   return handle->client;
 }
 
-// connect_serving(target, connect_timeout, hedge_budget, failure_domain)
+// connect_serving(target, connect_timeout, hedge_budget, failure_domain, may_go_back)
 PyObject* ConnectServing(PyObject*, PyObject* arguments) {
   const char* target = nullptr;
   PyObject* timeout = nullptr;
   ServingClientOptions options;
   const char* domain = nullptr;
-  if (PyArg_ParseTuple(arguments, "sOds", &target, &timeout, &options.hedge_budget, &domain) == 0 ||
+  int may_go_back = 0;
+  if (PyArg_ParseTuple(arguments, "sOdsp", &target, &timeout, &options.hedge_budget, &domain,
+                       &may_go_back) == 0 ||
       !ReadSeconds(timeout, "connect_timeout", &options.connect_timeout)) {
     return nullptr;
   }
   options.failure_domain = domain;
+  options.may_go_back = may_go_back != 0;
   absl::StatusOr<std::unique_ptr<ServingClient>> client;
   {
     const WithoutGil without;
@@ -122,8 +125,8 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                     borrowed, &asked->weights);
 }
 
-// (dim, values, exists, tiers, age in seconds, server, version, code of the status, its message),
-// without a copy of the rows.
+// (dim, values, exists, tiers, known, age in seconds, server, version, code of the status, its
+// message), without a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
@@ -132,10 +135,12 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
                                static_cast<int64_t>(rows->exists.size())));
   const Owned tiers(
       NewBuffer(module, all, rows->tiers.data(), "B", 1, static_cast<int64_t>(rows->tiers.size())));
-  if (!values || !exists || !tiers) return nullptr;
+  const Owned known(
+      NewBuffer(module, all, rows->known.data(), "B", 1, static_cast<int64_t>(rows->known.size())));
+  if (!values || !exists || !tiers || !known) return nullptr;
   const std::string why(rows->status.message());
-  return Py_BuildValue("(IOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
-                       absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
+  return Py_BuildValue("(IOOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
+                       known.get(), absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
                        rows->version.c_str(), static_cast<int>(rows->status.code()), why.c_str());
 }
 

@@ -43,10 +43,12 @@ class ServedRows:
             Zero for those of a version, which do not change.
         server: the name of the serving server that answered.
         version: the name of the version whose rows these are; empty: the newest rows.
-        error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
-            values and exists are empty. None: all is well.
+        error: why there is no answer for this table, or for the rows that `known` tells, with `partial` alone. Without `known`
+            nothing is known about any of its rows, and values and exists are empty. None: all is well.
         tiers: uint8, shape (ids,), with `with_tiers` alone: 1 where memory of the server had the row, 2 where its disk
             had it, 3 where its device had it, 0 where there is no row.
+        known: with an error, of a table in parts of which others were answered: bool, one per row of values. Where it is False
+            nothing is known (of some id of the bag), and the row is zeros. Else None.
     """
 
     values: Any
@@ -56,6 +58,7 @@ class ServedRows:
     version: str = ''
     error: Optional[errors.HotbedError] = None
     tiers: Optional[Any] = None
+    known: Optional[Any] = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,14 +88,16 @@ class ServingClient:
         hedge_budget: the part of calls, 0 to 1, that may be sent a second time (`hedge_after`), besides a burst of 20.
         failure_domain: where this client is: serving servers with that --failure-domain are asked first, unless they have 8
             calls more than others. Empty: all are equally near.
+        may_go_back: newest rows may be older than in an answer before, by the lag between two copies; calls are spread over
+            copies also while rows change (docs/serving.md, "Going back").
 
     Raises:
         InvalidArgument: no such target, or budget. Unavailable, DeadlineExceeded: no coordinator answers in time.
     """
 
     def __init__(self, target: str, *, connect_timeout: float = 10.0, hedge_budget: float = 0.05,
-                 failure_domain: str = '') -> None:
-        self._client = _hotbed.connect_serving(target, connect_timeout, hedge_budget, failure_domain)
+                 failure_domain: str = '', may_go_back: bool = False) -> None:
+        self._client = _hotbed.connect_serving(target, connect_timeout, hedge_budget, failure_domain, may_go_back)
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
@@ -107,12 +112,12 @@ class ServingClient:
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
-            version: empty or "latest": the newest rows of each table, which can go back by milliseconds where the client
-                changes the copy that it asks (docs/serving.md, "Going back"); "current": of each table the current version of
-                its model (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be
-                named where a table belongs to several; else the name of a version.
-            partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
-                are. A lookup without any answer is an error nevertheless.
+            version: empty or "latest": the newest rows of each table, none of which is older than in an answer that this client
+                gave before (docs/serving.md, "Going back"); "current": of each table the current version of its model
+                (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be named where
+                a table belongs to several; else the name of a version.
+            partial: tables, or parts of tables, that cannot be answered in time do not fail the others; `ServedRows.error` says
+                which tables they are, `ServedRows.known` which rows of those are there. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.
             with_tiers: `ServedRows.tiers` is wanted.
 
@@ -132,14 +137,15 @@ class ServingClient:
         found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version,
                                        partial, batch, with_tiers)
         answers = {}
-        for name, (dim, values, exists, tiers, age, server, of, code, why) in zip(tables, found):
+        for name, (dim, values, exists, tiers, known, age, server, of, code, why) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
             where = np.frombuffer(tiers, np.uint8) if len(memoryview(tiers)) else np.empty(0, np.uint8)
+            rows_known = np.frombuffer(known, np.bool_) if len(memoryview(known)) else None
             error = None if code == 0 else errors.from_status(code, why)
             answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error,
-                                       where if with_tiers else None)
+                                       where if with_tiers else None, rows_known)
         return answers
 
     def stats(self) -> dict[str, int]:

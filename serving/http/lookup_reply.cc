@@ -52,6 +52,15 @@ constexpr ReplyField kReplyFields[] = {
      "base64: a byte per id, 0, 1, 2 or 3."},
 };
 
+constexpr ReplyField kPartFields[] = {
+    {"known",
+     R"({"oneOf": [{"type": "array", "items": {"type": "boolean"}},
+        {"type": "string", "format": "byte"}]})",
+     "Whether each row of values is known; one that is not is zeros. In base64: a byte per row, 1 "
+     "or 0."},
+    {"error", R"({"type": "object"})", "Why some parts were not answered, as in Error."},
+};
+
 constexpr ReplyField kOctetHeaders[] = {
     {"Hotbed-Type", R"({"type": "string"})", "The type of values, with octets."},
     {"Hotbed-Dim", R"({"type": "integer"})", "Elements of a row, with octets."},
@@ -165,6 +174,7 @@ template void AppendNumber(float value, std::string* text);
 template void AppendNumber(double value, std::string* text);
 
 absl::Span<const ReplyField> LookupReplyFields() { return kReplyFields; }
+absl::Span<const ReplyField> PartFields() { return kPartFields; }
 absl::Span<const ReplyField> OctetHeaderFields() { return kOctetHeaders; }
 absl::Span<const ReplyField> ErrorFields() { return kErrorFields; }
 
@@ -239,6 +249,22 @@ Json ErrorOf(int code, const absl::Status& error) {
 
 }  // namespace
 
+namespace {
+
+void AppendKnown(const TableText& one, std::string* text) {
+  if (one.base64) {
+    const std::string bytes(one.known.begin(), one.known.end());
+    absl::StrAppend(text, "\"", absl::Base64Escape(bytes), "\"");
+    return;
+  }
+  for (size_t i = 0; i < one.known.size(); ++i) {
+    absl::StrAppend(text, i == 0 ? "[" : ",", one.known[i] != 0 ? "true" : "false");
+  }
+  text->push_back(']');
+}
+
+}  // namespace
+
 HttpResponse LookupsResponse(absl::Span<const TableText> tables) {
   HttpResponse response = {.type = "application/json", .body = "{\"tables\":["};
   for (size_t i = 0; i < tables.size(); ++i) {
@@ -248,9 +274,14 @@ HttpResponse LookupsResponse(absl::Span<const TableText> tables) {
       absl::StrAppend(&response.body, absl::StripSuffix(one.text, "\n"));
       continue;
     }
-    const Json refused = {{"table", one.table},
-                          {"error", ErrorOf(HttpCodeOf(one.error.code()), one.error)}};
-    response.body.append(DumpOf(refused));
+    const Json error = ErrorOf(HttpCodeOf(one.error.code()), one.error);
+    if (one.text.empty()) {
+      response.body.append(DumpOf({{"table", one.table}, {"error", error}}));
+      continue;
+    }
+    absl::StrAppend(&response.body, absl::StripSuffix(one.text, "}\n"), ",\"known\":");
+    AppendKnown(one, &response.body);
+    absl::StrAppend(&response.body, ",\"error\":", DumpOf(error), "}");
   }
   response.body.append("]}\n");
   return response;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -23,11 +24,14 @@ uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form);
 HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
                             LookupForm form, absl::string_view table, absl::string_view server);
 
-// One table of an answer to several: as LookupResponse has it, which is no octets, or `error`.
+// One table of an answer to several: as LookupResponse has it, which is no octets, or `error`, or
+// both.
 struct TableText {
   absl::Status error;
   std::string table;
-  std::string text;  // of an answer
+  std::string text;            // of an answer
+  std::vector<uint8_t> known;  // ServingRows::known, if the answer has an error besides
+  bool base64 = false;
 };
 HttpResponse LookupsResponse(absl::Span<const TableText> tables);
 
@@ -52,6 +56,8 @@ struct ReplyField {
   const char* about;
 };
 absl::Span<const ReplyField> LookupReplyFields();
+// With partial, of a table in parts of which some were not answered, besides those.
+absl::Span<const ReplyField> PartFields();
 absl::Span<const ReplyField> OctetHeaderFields();
 absl::Span<const ReplyField> ErrorFields();
 

@@ -139,12 +139,14 @@ Json OperationOf(const HttpRoute& route) {
   return operation;
 }
 
-// In the order of the request: rows, or the error of a table of a partial answer.
+// In the order of the request: rows, or the error of a table of a partial answer, or both.
 Json LookupsReplySchema() {
   Json error = SchemaOf(ErrorFields());
   Json refused = {{"type", "object"},
                   {"properties", {{"table", {{"type", "string"}}}, {"error", std::move(error)}}}};
-  Json each = {{"oneOf", Json::array({Reference("LookupReply"), std::move(refused)})}};
+  Json in_part = {{"allOf", Json::array({Reference("LookupReply"), SchemaOf(PartFields())})}};
+  Json each = {
+      {"oneOf", Json::array({Reference("LookupReply"), std::move(in_part), std::move(refused)})}};
   return {{"type", "object"},
           {"properties", {{"tables", {{"type", "array"}, {"items", std::move(each)}}}}}};
 }

@@ -68,8 +68,14 @@ class ServedRows {
   ServedRows& operator=(const ServedRows&) = delete;
 
   const RowCoder& coder() const { return coder_; }
+  // Tells these rows from all others, on other servers too; 0: SetLife was not called.
+  uint32_t life() const { return life_; }
 
   // --- the writer
+  // Before any reader has them.
+  void SetLife(uint32_t life) { life_ = life; }
+  // Before changes are made, here or in rows that lie elsewhere: readers may see them from now on.
+  void NoteChange(int64_t now_ns) { changed_ns_.store(now_ns); }
   // Sets the row. `*finite` is false if it reads as NaN (RowCoder::Encode). ResourceExhausted: the
   // budget is used up; the row is as it was.
   absl::Status Put(uint64_t id, const float* weights, bool* finite);
@@ -177,6 +183,8 @@ class ServedRows {
     const ServedRows& rows_;
     const size_t place_;
   };
+  // The last NoteChange; 0: there was none. To be asked after rows were read.
+  int64_t changed_ns() const { return changed_ns_.load(); }
   uint64_t rows() const { return count_.load(std::memory_order_relaxed); }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
@@ -278,8 +286,10 @@ class ServedRows {
   const uint64_t chunk_bytes_;
   ServedMemory* const memory_;
   RowChangeWatcher* watcher_ = nullptr;
+  uint32_t life_ = 0;
   mutable ReadEpochs epochs_;
   std::array<Stripe, kStripes> stripes_;
+  std::atomic<int64_t> changed_ns_{0};
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> bytes_{0};
   std::deque<Block> blocks_;  // the last one has room

@@ -150,6 +150,8 @@ class VersionedRows final : private RowChangeWatcher {
   void Unmark(const std::function<bool(uint64_t id)>& of) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DeleteUnmarked() ABSL_LOCKS_EXCLUDED(mu_);
   void Reclaim() ABSL_LOCKS_EXCLUDED(mu_);
+  void SetLife(uint32_t life) { latest_->SetLife(life); }
+  void NoteChange(int64_t now_ns) { latest_->NoteChange(now_ns); }
 
   // --- the thread that takes up versions, one after another
   // Begin; TakeUp for all rows, of which a later one takes the place of an earlier one of the same

@@ -11,9 +11,9 @@
 // behind.
 //
 // `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
-// until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was
-// acknowledged before the answer's age must be in the answer. It counts the answers with a row that
-// is older than the answer before, of another server, had it.
+// until its stdin ends: no lookup may fail, no row may go back, whichever server answers, and every
+// push that was acknowledged before the answer's age must be in the answer. One of two readers asks
+// all copies at once by hedges, so that answers come from one copy and another.
 //
 // Stdout: a line of JSON. Exit status: 0, or 1 with what differs on stderr.
 #include <algorithm>
@@ -218,17 +218,17 @@ class Watch {
   absl::Status Run() {
     std::thread pusher([this] { Note(PushUntilEnd()); });
     std::vector<std::thread> readers;
-    for (int i = 0; i < 2; ++i) {
-      readers.emplace_back([this] { Note(ReadUntilEnd()); });
+    for (const absl::Duration hedge_after : {absl::InfiniteDuration(), absl::ZeroDuration()}) {
+      readers.emplace_back([this, hedge_after] { Note(ReadUntilEnd(hedge_after)); });
     }
     for (int read = 0; read != EOF && read != 'q';) read = std::getchar();
     ends_.store(true);
     pusher.join();
     for (std::thread& reader : readers) reader.join();
     absl::MutexLock lock(&mu_);
-    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"went_back\": %" PRIu64
+    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"copy_changes\": %" PRIu64
                 ", \"age_ms_max\": %" PRId64 "}\n",
-                answered_ns_.size(), lookups_.load(), went_back_.load(), age_ms_max_.load());
+                answered_ns_.size(), lookups_.load(), changes_.load(), age_ms_max_.load());
     return ended_;
   }
 
@@ -254,23 +254,23 @@ class Watch {
     return absl::OkStatus();
   }
 
-  absl::Status ReadUntilEnd() {
-    HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
-    std::map<std::string, std::vector<float>> last;  // by server
-    float seen = 0;                                  // of the first row, in the answer before
+  absl::Status ReadUntilEnd(absl::Duration hedge_after) {
+    HOTBED_ASSIGN_OR_RETURN(const auto client,
+                            ServingClient::Connect(target_, {.hedge_budget = 1}));
+    std::vector<float> before(ids_.size(), 0.0f);  // the rows of the answer before
+    std::string server;                            // that gave it
     while (!ends_.load()) {
       const int64_t begun_ns = clock_.NowNs();
-      HOTBED_ASSIGN_OR_RETURN(const auto answer,
-                              client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout}));
+      HOTBED_ASSIGN_OR_RETURN(
+          const auto answer,
+          client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout, .hedge_after = hedge_after}));
       const ServingRows& rows = answer[0];
       lookups_.fetch_add(1);
-      went_back_.fetch_add(rows.values[0] < seen ? 1 : 0);
-      seen = rows.values[0];
+      changes_.fetch_add(rows.server != server ? 1 : 0);
+      server = rows.server;
       const float least = AnsweredBefore(begun_ns - absl::ToInt64Nanoseconds(rows.age));
       const int64_t age_ms = absl::ToInt64Milliseconds(rows.age);
       if (age_ms > age_ms_max_.load()) age_ms_max_.store(age_ms);
-      std::vector<float>& before = last[rows.server];
-      before.resize(ids_.size(), 0.0f);
       for (size_t i = 0; i < ids_.size(); ++i) {
         const float value = rows.values[i * rows.dim];
         if (value < before[i] || value < least) {
@@ -296,7 +296,7 @@ class Watch {
   const Clock& clock_ = *Clock::Real();
   std::vector<uint64_t> ids_;
   std::atomic<bool> ends_{false};
-  std::atomic<uint64_t> lookups_{0}, went_back_{0};
+  std::atomic<uint64_t> lookups_{0}, changes_{0};
   std::atomic<int64_t> age_ms_max_{0};
   mutable absl::Mutex mu_;
   std::vector<int64_t> answered_ns_ ABSL_GUARDED_BY(mu_);

@@ -5,15 +5,18 @@ import glob
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -22,7 +25,9 @@ import hotbed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, '..', '..')
-sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
+sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), os.path.join(HERE, '..', 'fault'), HERE]
+import fuzzing  # noqa: E402  (tests/fault)
+import hostile  # noqa: E402  (tests/fault)
 import local  # noqa: E402  (tests/e2e)
 import top_k_test  # noqa: E402
 
@@ -68,8 +73,8 @@ class Serving(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.up = local.Up(directory.name, '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
         cls.addClassCleanup(cls.up.stop)
-        process, cls.http = serving_server(cls.up.coordinator)
-        cls.addClassCleanup(end, process)
+        cls.process, cls.http = serving_server(cls.up.coordinator)
+        cls.addClassCleanup(end, cls.process)
         cls.trainer = hotbed.connect(f'hotbed://{cls.up.coordinator}', session='serving')
         cls.addClassCleanup(cls.trainer.close)
         cls.rows = {}
@@ -225,6 +230,89 @@ class Serving(unittest.TestCase):
         self.assertEqual((nobody.values.size, nobody.exists.size), (0, 0))
         with self.assertRaises(hotbed.NotFound):
             self.client.lookup({'nobody': [1]}, timeout=20, partial=True)
+
+    def test_rows_that_expire_go_from_copies(self):
+        table = self.trainer.create_table('living', dim=2, hashed=True, touches=True, shows=True, show_decay=0.5,
+                                          show_period_s=1 << 31, optimizer=hotbed.optim.SGD(lr=1.0))
+        ids = np.arange(40)
+        table.push(ids, np.ones((40, 2), np.float32), step=1, clicks=ids % 4)
+        table.push(ids, np.ones((40, 2), np.float32), step=2, shows=np.full(40, 3), clicks=ids % 4)
+        self.assertEqual(self.up.cli('serve', 'add', 'living')[0], 0)
+        self.addCleanup(self.up.cli, 'serve', 'remove', 'living')
+
+        def exist():
+            try:
+                return self.client.lookup({'living': ids}, timeout=20)['living'].exists.tolist()
+            except hotbed.NotFound:
+                return []
+        local.eventually('all rows are served', lambda: exist() == [True] * 40)
+        code, _, err = self.up.cli('table', 'alter', 'living', '--score-least', 5)
+        self.assertEqual(code, 0, err)
+        local.eventually('rows of a low score are gone', lambda: exist() == (ids % 4 == 3).tolist())
+
+    def test_a_version_as_of_a_step_has_the_rows_of_that_step(self):
+        ids, steps, stop, troubles = np.arange(100), [0], threading.Event(), []
+
+        def train():
+            try:
+                with hotbed.connect(f'hotbed://{self.up.coordinator}', session='stepping', trainer_group='stepping') as trainer:
+                    table, step = trainer.table('stepped'), trainer.join_trainers()
+                    while not stop.is_set():
+                        trainer.begin_step(step)
+                        table.push(ids, np.full((100, 2), -1, np.float32), step=step)
+                        trainer.end_step(step)
+                        steps[0], step = step, step + 1
+                        time.sleep(0.02)
+            except hotbed.HotbedError as error:
+                troubles.append(error)
+        self.trainer.create_table('stepped', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), consistency='sync')
+        self.assertEqual(self.up.cli('serve', 'add', 'stepped')[0], 0)
+        self.addCleanup(self.up.cli, 'serve', 'remove', 'stepped')
+        thread = threading.Thread(target=train)
+        thread.start()
+        try:
+            local.eventually('steps', lambda: steps[0] > 2 or troubles)
+            with tempfile.TemporaryDirectory(prefix='hotbed-stepped-') as place:
+                code, ahead = 1, 30
+                while code != 0:  # until the command comes before its step
+                    wanted = steps[0] + ahead
+                    code, _, err = self.up.cli('publish', 'stepped', place, '--name', 'v1', '--at-step', wanted, '--group', 'stepping')
+                    if code != 0:
+                        self.assertIn('the first step to save at is now', err)
+                    ahead *= 2
+                rows = self.client.lookup({'stepped': ids}, timeout=20, version='v1')['stepped']
+                np.testing.assert_array_equal(rows.values, np.full((100, 2), wanted, np.float32))
+                self.assertEqual(self.up.json('serve', 'status')['versions'][0]['at_step'], wanted)
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(troubles, [])
+
+    def test_garbage_at_the_data_port_ends_nobodys_lookups(self):
+        chance = random.Random(5)
+        address = self.up.json('serve', 'status')['servers'][0]['address']
+        ids = struct.pack('<2Q', 0, 17)
+        whole = hostile.field(1, hostile.field(1, 1) + hostile.field(2, 2)) + hostile.field(4, ids)
+        paths = [f'/hotbed.v1.{name}' for name in ('Serving/Lookup', 'Serving/TopK', 'ServingRelay/FollowCopy', 'ServingRelay/ListCopy')]
+        for number in range(400):
+            peer = hostile.Peer(address)
+            try:
+                if number % 4 == 0:
+                    peer.socket.sendall(chance.randbytes(chance.choice((1, 9, 24, 1000, 60_000))))
+                elif number % 50 == 1:
+                    # More than --message-bytes-max: of the second one all is sent.
+                    peer.half_message(chance.choice(paths), 0xFFFFFFFF, 1 << 20, 0.1)
+                    peer.call(paths[0], bytes(17 << 20))
+                else:
+                    for path in paths:
+                        peer.call(path, fuzzing.mutated(chance, whole) if number % 2 else chance.randbytes(chance.randrange(300)))
+                    peer.next_frame(0.01)
+            except OSError:
+                pass  # ended by the server, as it may be
+            peer.close()
+        self.assertIsNone(self.process.poll(), 'the server has ended')
+        found = self.client.lookup({'user': [17, 5]}, timeout=20)['user']
+        np.testing.assert_array_equal(found.values, [self.row('user', 17), np.zeros(4)])
 
     def test_threads_look_up_at_a_time(self):
         wrong = []
@@ -407,6 +495,40 @@ class TwoCopies(unittest.TestCase):
         user, item = json.loads(text)['tables']
         self.assertEqual(user.get('values'), [[-1, -1]], user)
         self.assertIn(item['error']['code'], (503, 504), item)
+
+    def test_a_part_without_a_server_leaves_the_rows_of_the_other(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            servers, ports = zip(*(serving_server(up.coordinator, name=name) for name in ('r0', 'r1')))
+            for server in servers:
+                self.addCleanup(end, server)
+            local.eventually('both report', lambda: len(up.json('serve', 'status')['servers']) == 2)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=1, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push([3, 97], np.full((2, 1), -1, np.float32), step=1)
+            self.assertEqual(up.cli('serve', 'add', 'user', '--parts=2')[0], 0)
+
+            def copies():
+                return up.json('serve', 'status')['tables'][0]['copies']
+            local.eventually('both parts are ready', lambda: [copy['state'] for copy in copies()] == ['ready', 'ready'])
+            away = next(int(copy['server'][1]) for copy in copies() if copy['part'] == 1)
+            with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                ids = np.array([97, 3, 4])
+                self.assertEqual(client.lookup({'user': ids}, timeout=20)['user'].exists.tolist(), [True, True, False])
+                servers[away].kill()
+                with self.assertRaises(hotbed.HotbedError):
+                    client.lookup({'user': ids}, timeout=0.5)
+                rows = client.lookup({'user': ids}, timeout=1, partial=True)['user']
+                self.assertIn('table "user"', str(rows.error))
+                self.assertEqual((rows.known.tolist(), rows.exists.tolist()), ([False, True, True], [False, True, False]))
+                self.assertEqual((rows.values.tolist(), rows.server), ([[0], [1], [0]], f'r{1 - away}'))
+            code, text = curl('-d', json.dumps({'tables': [{'table': 'user', 'ids': ids.tolist()}], 'partial': True, 'timeout_ms': 2000}),
+                              f'http://{ports[1 - away]}/v1/lookup')
+            self.assertEqual(code, 200, text)
+            found = json.loads(text)['tables'][0]
+            self.assertEqual((found['known'], found['values']), ([False, True, True], [[0], [1], [0]]))
+            self.assertIn('message', found['error'])
 
     def test_versions_stay_while_rows_change(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:

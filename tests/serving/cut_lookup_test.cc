@@ -142,17 +142,50 @@ TEST(CutLookupTest, SumsOfPartsAreAddedInTheOrderOfTheParts) {
   EXPECT_EQ(Ask(cut)[0].values[0], (1.0f + 2.0f) + second);
 }
 
-TEST(CutLookupTest, ATableIsAnsweredByAllOfItsPartsOrNotAtAll) {
-  const std::vector<uint64_t> ids = {1, 99};
-  const std::vector<ServingIds> tables = {{.table = "cut", .ids = ids}};
-  const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
-                      RowType::kFp32);
-  std::vector<ServingRows> answers(2);
-  answers[0] = AnswerOf(cut.pieces()[0]);
-  answers[1].status = absl::UnavailableError("part 2 is away");
-  const std::vector<ServingRows> rows = cut.Join(std::move(answers));
-  EXPECT_EQ(rows[0].status.message(), "part 2 is away");
-  EXPECT_TRUE(rows[0].values.empty());
+// The answers of two tables "cut" in two parts, of which those in `away` are not answered.
+std::vector<ServingRows> AskWithout(const std::vector<uint32_t>& away,
+                                    const std::vector<ServingIds>& tables) {
+  const TableCut two = {.places = {.hashed = false, .places = 100}, .parts = 2};
+  const CutLookup cut(tables, {two, two}, RowType::kFp32);
+  std::vector<ServingRows> answers;
+  for (const CutLookup::Piece& piece : cut.pieces()) {
+    ServingRows& answer = answers.emplace_back();
+    if (std::find(away.begin(), away.end(), piece.part.part) == away.end()) {
+      answer = AnswerOf(piece);
+    } else {
+      answer.status = absl::UnavailableError(absl::StrCat("part ", piece.part.part, " is away"));
+    }
+  }
+  return cut.Join(std::move(answers));
+}
+
+TEST(CutLookupTest, RowsOfPartsThatAreAwayAreNotKnown) {
+  const std::vector<uint64_t> ids = {1, 99, 2, 3, 98};
+  const std::vector<uint32_t> offsets = {0, 2, 2, 4};  // {1, 99}, {}, {2, 3}, {98}
+  const std::vector<ServingIds> tables = {
+      {.table = "cut", .ids = ids},
+      {.table = "cut", .ids = ids, .pooling = Pooling::kMean, .offsets = offsets}};
+  using Flags = std::vector<uint8_t>;
+  using Values = std::vector<float>;
+  for (const uint32_t away : {0u, 1u}) {
+    const std::vector<ServingRows> rows = AskWithout({away}, tables);
+    const bool first = away == 1;  // is there
+    for (const ServingRows& one : rows) {
+      EXPECT_EQ(one.status.message(), absl::StrCat("part ", away, " is away"));
+      EXPECT_EQ(one.server, first ? "r0" : "r1");
+      EXPECT_EQ(one.exists, first ? (Flags{1, 0, 1, 1, 0}) : (Flags{0, 1, 0, 0, 1}));
+    }
+    EXPECT_EQ(rows[0].known, rows[0].exists);
+    EXPECT_EQ(rows[0].values, first ? (Values{1, 0.5, 0, 0, 2, 1, 3, 1.5, 0, 0})
+                                    : (Values{0, 0, 99, 49.5, 0, 0, 0, 0, 98, 49}));
+    EXPECT_EQ(rows[1].known, first ? (Flags{0, 1, 1, 0}) : (Flags{0, 1, 0, 1}));
+    EXPECT_EQ(rows[1].values,
+              first ? (Values{0, 0, 0, 0, 2.5, 1.25, 0, 0}) : (Values{0, 0, 0, 0, 0, 0, 98, 49}));
+  }
+  EXPECT_TRUE(AskWithout({}, tables)[0].known.empty());
+  const std::vector<ServingRows> none = AskWithout({0, 1}, tables);
+  EXPECT_EQ(none[0].status.message(), "part 0 is away");
+  EXPECT_TRUE(none[0].known.empty() && none[0].values.empty() && none[0].exists.empty());
 }
 
 }  // namespace cut_lookup_test

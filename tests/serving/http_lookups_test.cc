@@ -328,6 +328,11 @@ class FakeOthers final : public ServingClient {
         one.values.push_back(0.5f);
         one.exists.push_back(id % 2);
       }
+      if (tables[i].table == "cut" && options.partial) {  // the first row is of a part that is away
+        one.status = absl::UnavailableError("part 1 is away");
+        one.known.assign(tables[i].ids.size(), 1);
+        one.known[0] = 0;
+      }
     }
     return answer;
   }
@@ -400,6 +405,15 @@ TEST_F(HttpLookupsTest, SeveralTablesAreAnsweredTogetherOrInPart) {
   EXPECT_EQ(tables[1], Json::parse(R"({"table": "nobody", "error": {
       "code": 404, "message": "nobody is not served"}})"));
   EXPECT_EQ(ask(nobody, ", \"partial\": true").code, 404) << "no part is left";
+  for (const bool base64 : {false, true}) {
+    response = ask(R"({"table": "cut", "ids": [4, 5]})",
+                   absl::StrCat(", \"partial\": true", base64 ? R"(, "encoding": "base64")" : ""));
+    ASSERT_EQ(response.code, 200) << response.body;
+    const Json cut = Json::parse(response.body)["tables"][0];
+    EXPECT_EQ(cut["known"], base64 ? Json("AAE=") : Json::parse("[false, true]"));
+    EXPECT_EQ(cut["exists"], base64 ? Json("AAE=") : Json::parse("[false, true]"));
+    EXPECT_EQ(cut["error"], Json::parse(R"({"code": 503, "message": "part 1 is away"})"));
+  }
   // Rules are looked at by table.
   asks_for_tokens_ = true;
   const std::string clicks = R"({"table": "ads/clicks", "ids": [1]})";
@@ -682,6 +696,8 @@ TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
   for (const LookupForm form : {LookupForm::kArrays, LookupForm::kBase64}) {
     EXPECT_EQ(KeysOf(Json::parse(LookupResponse(reply, body, form, "user", "r0").body)),
               KeysOf(schemas["LookupReply"]["properties"]));
+    const Json& each = schemas["LookupsReply"]["properties"]["tables"]["items"]["oneOf"];
+    EXPECT_EQ(KeysOf(each[1]["allOf"][1]["properties"]), (std::set<std::string>{"error", "known"}));
   }
   const Json tables = Json::parse(Ask("GET", "/v1/tables").body);
   EXPECT_EQ(KeysOf(tables), KeysOf(schemas["Tables"]["properties"]));

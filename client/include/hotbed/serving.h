@@ -51,6 +51,10 @@ struct ServingClientOptions {
   // Where this client is: serving servers of that failure domain (--failure-domain) are asked
   // first, unless they have 8 calls more than others. Empty: all are equally near.
   std::string failure_domain;
+  // Answers of the newest rows may be older than those before, by the lag between two copies. A
+  // client then spreads its calls over copies also while rows change, and goes on with what copies
+  // have where no change can come.
+  bool may_go_back = false;
 };
 
 struct ServingIds {
@@ -83,15 +87,15 @@ struct ServingLookupOptions {
   // How rows travel; narrower types round each row, or each pooled row, once.
   RowType wire_type = RowType::kFp32;
   ServingPriority priority = ServingPriority::kInference;
-  // Tables that cannot be answered in time do not fail the others: ServingRows::status of each says
-  // which ones they are.
+  // Tables, or parts of tables, that cannot be answered in time do not fail the others:
+  // ServingRows::status of each table says why, and ServingRows::known which of its rows are there.
   bool partial = false;
-  // Empty or "latest": the newest rows of each table. They do not go back while the client stays
-  // with one copy, which it leaves when calls fail, are hedged or pile up (docs/serving.md, "Going
-  // back"). "current": of each table the current version of its model ('hotbed publish'), one per
-  // model for the whole call; "current/MODEL": of that model, which a call has to name where a
-  // table belongs to several and no one of them has all tables of the call. Else the name of a
-  // version.
+  // Empty or "latest": the newest rows of each table. No row is older than in an answer that this
+  // client gave before the call, whichever copies answer, unless the client may_go_back
+  // (docs/serving.md, "Going back"). "current": of each table the current version of its model
+  // ('hotbed publish'), one per model for the whole call; "current/MODEL": of that model, which a
+  // call has to name where a table belongs to several and no one of them has all tables of the
+  // call. Else the name of a version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
@@ -103,13 +107,17 @@ struct ServingLookupOptions {
 enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2, kDevice = 3 };
 
 struct ServingRows {
-  // With `partial` alone it may be another than OK: why there is no answer for this table. Then
-  // nothing is known about any of its rows: values and exists are empty.
+  // With `partial` alone it may be another than OK: why there is no answer for this table, or for
+  // some of its rows, which `known` tells. Without `known` nothing is known about any of its rows:
+  // values and exists are empty.
   absl::Status status;
   uint32_t dim = 0;
   std::vector<float> values;       // dim per id, or per bag, in their order
   std::vector<uint8_t> exists;     // per id; the values of a row that does not exist are zeros
   std::vector<ServingTier> tiers;  // per id, with with_tiers; kNone: the row does not exist
+  // Not empty if some parts of the table were not answered: per row of `values` 1, or 0 where
+  // nothing is known (of some id of the bag), and the row is zeros; `exists` is 0 for such ids.
+  std::vector<uint8_t> known;
   // All pushes that were acknowledged longer before the answer are in the rows.
   // Zero for those of a version, which do not change.
   absl::Duration age;

@@ -1,0 +1,135 @@
+#include "client/serving/seen_copies.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/common/test_seed.h"
+
+namespace hotbed {
+namespace seen_copies_test {
+
+constexpr uint32_t kTable = 3;
+constexpr ServedPart kWhole = {0, 1};
+
+TEST(SeenCopiesTest, AnotherCopyHasToHaveWhatWasShown) {
+  SeenCopies seen;
+  int a = 0, b = 0;  // servers
+  EXPECT_EQ(seen.NeededOf(kTable, kWhole, &b, 100), 0);
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&a, 1, /*as_of_ns=*/90, /*changed_ns=*/95}, 100));
+  EXPECT_EQ(seen.NeededOf(kTable, kWhole, &a, 200), 0);
+  EXPECT_EQ(seen.NeededOf(kTable, kWhole, &b, 200), 95);
+  EXPECT_FALSE(seen.Take(kTable, kWhole, {&b, 2, 94, 210}, 200));
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&a, 1, 50, 220}, 210)) << "the same copy, which is late";
+  EXPECT_EQ(seen.NeededOf(kTable, kWhole, &b, 215), 215) << "no more than what was there then";
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&b, 2, 215, 230}, 215));
+  EXPECT_FALSE(seen.Take(kTable, kWhole, {&a, 3, 229, 240}, 235))
+      << "a server that has begun again";
+  EXPECT_FALSE(seen.Take(kTable, kWhole, {&a, 1, 229, 240}, 235)) << "b may have been ahead of it";
+  EXPECT_TRUE(seen.Take(kTable + 1, kWhole, {&a, 4, 1, 240}, 235)) << "another table";
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&a, 0, 1, 1}, 300)) << "an earlier release";
+}
+
+TEST(SeenCopiesTest, ACopyThatDoesNotChangeBindsNobody) {
+  SeenCopies seen;
+  int a = 0, b = 0;
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&a, 1, /*as_of_ns=*/900, /*changed_ns=*/100}, 1000));
+  EXPECT_TRUE(seen.Take(kTable, kWhole, {&b, 2, 150, 100}, 2000))
+      << "its sources are away since 150";
+  EXPECT_FALSE(seen.Take(kTable, kWhole, {&b, 3, 99, 100}, 3000));
+}
+
+TEST(SeenCopiesTest, PartsOfAnotherCutBindAllParts) {
+  SeenCopies seen;
+  int a = 0, b = 0;
+  EXPECT_TRUE(seen.Take(kTable, {0, 2}, {&a, 1, 90, 95}, 100));
+  EXPECT_TRUE(seen.Take(kTable, {1, 2}, {&b, 2, 40, 45}, 100)) << "parts have no rows in common";
+  for (uint32_t part = 0; part < 3; ++part) {
+    EXPECT_FALSE(seen.Take(kTable, {part, 3}, {&a, 10 + part, 94, 120}, 110)) << part;
+    EXPECT_TRUE(seen.Take(kTable, {part, 3}, {&a, 10 + part, 95, 120}, 110)) << part;
+  }
+}
+
+// Copies that take the changes of a log of their own accord, begin again now and then, and are
+// asked by calls that overlap.
+struct Copy {
+  uint32_t life = 0;
+  uint64_t has = 0;  // changes of the log
+  int64_t changed_ns = 0, as_of_ns = 0;
+};
+struct Call {
+  size_t copy;
+  int64_t begin_ns;
+  uint64_t shown_before;  // by answers that were given before it began
+  uint32_t life = 0;      // of the answer, which is under way
+  uint64_t has = 0;
+  int64_t as_of_ns = 0, changed_ns = 0;
+  bool answered = false;
+};
+
+TEST(SeenCopiesTest, NoAnswerThatIsTakenIsOlderThanOneBefore) {
+  const TestSeed seed(7);
+  Random random(seed.value());
+  uint64_t taken = 0, refused = 0, would_go_back = 0;
+  for (int world = 0; world < 200; ++world) {
+    SeenCopies seen;
+    std::array<Copy, 3> copies;
+    uint32_t lives = 0;
+    uint64_t log = 0, shown = 0;
+    for (Copy& copy : copies) copy.life = ++lives;
+    std::deque<Call> calls;
+    for (int64_t now_ns = 1; now_ns < 2000; ++now_ns) {
+      Copy& copy = copies[random.Next() % copies.size()];
+      switch (random.Next() % 8) {
+        case 0:
+        case 1:
+          ++log;
+          break;
+        case 2:  // takes what a source told up to some change
+          if (copy.has < log) copy.changed_ns = now_ns;
+          copy.has = std::min(log, copy.has + 1 + random.Next() % 4);
+          if (copy.has == log) copy.as_of_ns = now_ns;
+          break;
+        case 3:
+          if (random.Next() % 16 == 0) copy = {++lives, copy.has / 2, now_ns, /*as_of_ns=*/0};
+          break;
+        case 4:
+          calls.push_back({random.Next() % copies.size(), now_ns, shown});
+          break;
+        case 5:
+          for (Call& call : calls) {
+            if (call.answered || random.Next() % 2 == 0) continue;
+            const Copy& asked = copies[call.copy];
+            call.life = asked.life;
+            call.has = asked.has;
+            call.as_of_ns = asked.as_of_ns;
+            call.changed_ns = asked.changed_ns;
+            call.answered = true;
+          }
+          break;
+        default:
+          if (calls.empty() || !calls.front().answered) break;
+          const Call& call = calls.front();
+          const bool took = seen.Take(
+              kTable, kWhole, {&copies[call.copy], call.life, call.as_of_ns, call.changed_ns},
+              call.begin_ns);
+          ++(took ? taken : refused);
+          would_go_back += call.has < call.shown_before ? 1 : 0;
+          if (took) {
+            ASSERT_GE(call.has, call.shown_before) << "world " << world << " at " << now_ns;
+            shown = std::max(shown, call.has);
+          }
+          calls.pop_front();
+      }
+    }
+  }
+  EXPECT_GT(taken, 1000u);
+  EXPECT_GT(refused, 1000u);
+  EXPECT_GT(would_go_back, 1000u) << "the story shows nothing";
+}
+
+}  // namespace seen_copies_test
+}  // namespace hotbed
