@@ -34,6 +34,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "bench/roofs/machine.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -594,6 +595,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
+  const bench::MachineNote note;
   for (const std::string& format : std::vector<std::string>(absl::StrSplit(flags.formats, ','))) {
     const absl::Status ran = Bench(flags, format).Run();
     if (ran.ok()) continue;
