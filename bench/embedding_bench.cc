@@ -178,6 +178,7 @@ void MeasureBackward(const Batch& batch, const std::string& ids, bench::RatioTab
       {.name = "backward: duplicates, split and sums" + ids,
        .roof = "sums alone, occurrences known",
        .unit = "ids",
+       .bar = 0.8,
        .clock = bench::RateClock::kThread},
       [&] {
         plan.Build(batch.features, *map, &deduper, RowType::kFp32, 1 << 20);

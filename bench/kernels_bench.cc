@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/resident_table.h"
+#include "bench/roofs/machine.h"
 #include "bench/roofs/plain_loops.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
@@ -267,6 +268,7 @@ void Register() {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const hotbed::bench::MachineNote note;
   benchmark::AddCustomContext("rows are fetched", hotbed::kFetchWay.name);
   hotbed::bench::Register();
   benchmark::RunSpecifiedBenchmarks();

@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/ratio_table.h"
+#include "bench/roofs/machine.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/files/crc32c.h"
@@ -248,6 +249,7 @@ int main(int argc, char** argv) {
   app.add_option("--dim", options.dim)->check(CLI::PositiveNumber);
   app.add_option("--batch", options.batch)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  const hotbed::bench::MachineNote note;
   hotbed::Run(options);
   return 0;
 }

@@ -19,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "bench/roofs/machine.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/files/file_system.h"
@@ -158,6 +159,7 @@ int Main(int argc, char** argv) {
   app.add_option("--servers", flags.servers, "Servers that hold them");
   app.add_option("--tables-per-request", flags.tables_per_request, "Tables created together");
   CLI11_PARSE(app, argc, argv);
+  const bench::MachineNote note;
   Run(flags);
   return 0;
 }

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/roofs/machine.h"
+
 namespace hotbed::bench {
 
 // The clock of a rate: of the wall, or the processor time of the calling thread, for work of that
@@ -80,6 +82,8 @@ class RatioTable {
 
  private:
   void PrintTable() const {
+    std::printf("machine  %s\nload average  %s\n\n", Machine().c_str(),
+                LoadAverages(load_before_).c_str());
     std::printf("%-44s %14s %14s %7s %6s  %s\n", "measure", "ours /s", "roof /s", "ratio", "bar",
                 "roof");
     for (const RatioRow& row : rows_) {
@@ -88,7 +92,10 @@ class RatioTable {
     }
   }
   void PrintJson() const {
-    std::printf("{\"rounds\": %d, \"rows\": [", rounds_);
+    std::printf(
+        "{\"machine\": \"%s\", \"load_average\": {\"before\": %.2f, \"after\": %.2f}, "
+        "\"rounds\": %d, \"rows\": [",
+        Machine().c_str(), load_before_, LoadAverage(), rounds_);
     for (size_t i = 0; i < rows_.size(); ++i) {
       const RatioRow& row = rows_[i];
       std::printf(
@@ -102,6 +109,7 @@ class RatioTable {
 
   const int rounds_;
   const double seconds_;
+  const double load_before_ = LoadAverage();
   std::vector<RatioRow> rows_;
 };
 

@@ -54,6 +54,8 @@ class ResidentTable {
     batch.count = rows;
     kernels.insert(&batch);
   }
+  ResidentTable(const ResidentTable&) = delete;  // the kernels' table points to the optimizer here
+  ResidentTable& operator=(const ResidentTable&) = delete;
 
   RowTable* table() { return &table_; }
   float* weights() { return reinterpret_cast<float*>(table_.weights); }

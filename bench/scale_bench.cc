@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/roofs/machine.h"
 #include "common/check.h"
 #include "common/tables/table_spec.h"
 #include "planner/coordinator/core/core.h"
@@ -477,6 +478,7 @@ int Main(int argc, char** argv) {
   app.add_option("--commit-ms", flags.commit_ms, "Time of a commit to the metadata store")
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  const bench::MachineNote note;
   Run(flags);
   return 0;
 }

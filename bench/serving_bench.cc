@@ -37,6 +37,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "bench/roofs/machine.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/status_macros.h"
@@ -609,6 +610,7 @@ int Main(int argc, char** argv) {
                "Measure the highest rate alone, once per line of standard input");
   app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
+  const bench::MachineNote note;
   for (const std::string& format : std::vector<std::string>(absl::StrSplit(flags.formats, ','))) {
     const absl::Status ran = Bench(flags, format).Run();
     if (ran.ok()) continue;

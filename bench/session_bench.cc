@@ -19,6 +19,7 @@
 
 #include "bench/bench_host.h"
 #include "bench/ratio_table.h"
+#include "bench/roofs/machine.h"
 #include "common/check.h"
 #include "common/process_tuning.h"
 #include "common/random.h"
@@ -235,6 +236,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds);
   app.add_option("--rounds", rounds)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  const hotbed::bench::MachineNote note;
   hotbed::PrintBytes();
   hotbed::PrintCost(seconds, rounds);
   return 0;

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "bench/roofs/machine.h"
 #include "client/client_impl.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -144,6 +145,7 @@ int Main(int argc, char** argv) {
   app.add_option("--shards", settings.shards)->delimiter(',');
   app.add_option("-o", output);
   CLI11_PARSE(app, argc, argv);
+  const bench::MachineNote note;
   TuneDataPlaneProcess();
   auto engine = LocalEngine::Open("", {.host_bytes = 3ull << 30}, /*seed=*/17);
   HOTBED_CHECK(engine.ok()) << engine.status();

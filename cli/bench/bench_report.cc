@@ -1,17 +1,14 @@
 #include "cli/bench/bench_report.h"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "bench/roofs/machine.h"
 #include "nlohmann/json.hpp"
 #include "terminal/table_printer.h"
 
@@ -20,19 +17,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string Processor() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
-}
-
-std::string Machine() {
-  utsname name = {};
-  uname(&name);
-  return absl::StrCat(Processor(), ", ", std::thread::hardware_concurrency(), " cores, ",
-                      name.sysname, " ", name.release);
+// By keys for programs.
+ordered_json LoadAverages(double before) {
+  return {{"before", before}, {"after", bench::LoadAverage()}};
 }
 
 std::string Build() {
@@ -136,7 +123,8 @@ std::vector<std::pair<std::string, std::string>> LoadFacts(const BenchOptions& o
 void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   ordered_json json;
   json["command"] = options.command;
-  json["machine"] = Machine();
+  json["machine"] = bench::Machine();
+  json["load_average"] = LoadAverages(run.load_before);
   json["build"] = Build();
   for (const auto& [name, value] : LoadFacts(options)) json["load"][name] = value;
   json["load"]["column_slices"] = options.column_slices;
@@ -180,9 +168,10 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   *options.out << json.dump(2) << "\n";
 }
 
-void PrintHead(const BenchOptions& options, size_t rounds) {
-  *options.out << "command  " << options.command << "\nmachine  " << Machine() << "\nbuild    "
-               << Build() << "\nmedians of " << rounds << " rounds, each of " << options.seconds
+void PrintHead(const BenchOptions& options, size_t rounds, double load_before) {
+  *options.out << "command  " << options.command << "\nmachine  " << bench::Machine()
+               << "\nload average  " << bench::LoadAverages(load_before) << "\nbuild    " << Build()
+               << "\nmedians of " << rounds << " rounds, each of " << options.seconds
                << " s a measure\n\n";
 }
 
@@ -197,7 +186,7 @@ double Median(std::vector<double> values) {
 
 void PrintRun(const BenchOptions& options, const BenchRun& run) {
   if (options.json) return PrintRunJson(options, run);
-  PrintHead(options, run.rounds.size());
+  PrintHead(options, run.rounds.size(), run.load_before);
   *options.out << "load     ";
   const char* separator = "";
   for (const auto& [name, value] : LoadFacts(options)) {
@@ -240,11 +229,13 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
   *options.out << "\n" << table.ToText();
 }
 
-void PrintSuite(const BenchOptions& options, const std::vector<SuiteRow>& rows) {
+void PrintSuite(const BenchOptions& options, double load_before,
+                const std::vector<SuiteRow>& rows) {
   if (options.json) {
     ordered_json json;
     json["command"] = options.command;
-    json["machine"] = Machine();
+    json["machine"] = bench::Machine();
+    json["load_average"] = LoadAverages(load_before);
     json["build"] = Build();
     json["rounds"] = options.repeats;
     json["rows"] = ordered_json::array();
@@ -260,7 +251,7 @@ void PrintSuite(const BenchOptions& options, const std::vector<SuiteRow>& rows) 
     *options.out << json.dump(2) << "\n";
     return;
   }
-  PrintHead(options, options.repeats);
+  PrintHead(options, options.repeats, load_before);
   TablePrinter table({"measure", "ours", "against", "ratio", "bar", "met"});
   for (const SuiteRow& row : rows) {
     table.AddRow({row.measure, row.ours, row.roof, absl::StrFormat("%.2f", row.ratio),

@@ -16,6 +16,7 @@ double Median(std::vector<double> values);
 
 // One load, several rounds, each with the roofs of its round.
 struct BenchRun {
+  double load_before = 0;  // load average of the machine
   std::vector<LoadResult> rounds;
   std::vector<std::vector<RoofLine>> roofs;  // by round; the same lines in each
   std::vector<LoadResult> unpooled;          // by round, for a pooled load: the same ids as rows
@@ -33,7 +34,8 @@ struct SuiteRow {
 };
 
 void PrintRun(const BenchOptions& options, const BenchRun& run);
-void PrintSuite(const BenchOptions& options, const std::vector<SuiteRow>& rows);
+// `load_before`: the load average of the machine before the rows were measured.
+void PrintSuite(const BenchOptions& options, double load_before, const std::vector<SuiteRow>& rows);
 
 }  // namespace hotbed
 

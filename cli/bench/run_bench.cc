@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include "bench/roofs/machine.h"
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_tables.h"
@@ -79,9 +80,10 @@ absl::Status Reach(const BenchOptions& options) {
 }
 
 absl::Status Run(const BenchOptions& options) {
+  const double load_before = bench::LoadAverage();
   if (options.suite) {
     HOTBED_ASSIGN_OR_RETURN(const std::vector<SuiteRow> rows, RunSuite(options));
-    PrintSuite(options, rows);
+    PrintSuite(options, load_before, rows);
     return absl::OkStatus();
   }
   HOTBED_ASSIGN_OR_RETURN(const LoadSpec spec, SpecOf(options));
@@ -98,6 +100,7 @@ absl::Status Run(const BenchOptions& options) {
   }
   const MessageShape shape = ShapeOf(options, spec, warm);
   BenchRun run;
+  run.load_before = load_before;
   for (uint32_t r = 0; r < options.repeats; ++r) {
     if (options.roofs) {
       HOTBED_ASSIGN_OR_RETURN(auto roofs, MeasureRoofs(options.kind, shape, options.seconds));

@@ -36,10 +36,11 @@ class Suite {
     HOTBED_ASSIGN_OR_RETURN(resident_, Prepare({}));
     HOTBED_RETURN_IF_ERROR(Pull512And2048());
     // Before the rows that write: a server that writes back gigabytes for minutes has slow answers
-    // that say nothing about lookups.
+    // that say nothing about lookups and pulls. Rows that were loaded are written back after two
+    // minutes, or once the log is long.
     HOTBED_RETURN_IF_ERROR(Lookup());
-    HOTBED_RETURN_IF_ERROR(Pushes());
     HOTBED_RETURN_IF_ERROR(Zipf());
+    HOTBED_RETURN_IF_ERROR(Pushes());
     HOTBED_RETURN_IF_ERROR(HundredTables());
     return std::move(rows_);
   }
@@ -130,18 +131,25 @@ class Suite {
     HOTBED_ASSIGN_OR_RETURN(const auto logged, OpenPushes(Durability::kLog));
     const MessageShape shape = Shape(512);
     Compared to_grpc, to_limit, to_appends, to_synced;
-    std::string limit_name;
+    std::vector<double> checkpoints, logs;
     for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const double grpc, GrpcPushRoof(shape, options_.seconds));
-      HOTBED_ASSIGN_OR_RETURN(const double checkpoint, RowsPerSecond(plain.get()));
+      HOTBED_ASSIGN_OR_RETURN(checkpoints.emplace_back(), RowsPerSecond(plain.get()));
+      HOTBED_ASSIGN_OR_RETURN(logs.emplace_back(), RowsPerSecond(logged.get()));
+      to_grpc.Add(checkpoints.back(), grpc);
+    }
+    // The roofs of appends come last: they fill the page cache with gigabytes that the system then
+    // writes to disk, which would slow both classes and so lower the limit of the log.
+    std::string limit_name;
+    for (uint32_t r = 0; r < options_.repeats; ++r) {
+      HOTBED_ASSIGN_OR_RETURN(const double limit, LogLimit(checkpoints[r], &limit_name));
+      to_limit.Add(logs[r], limit);
+    }
+    for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const double appends, AppendRoof(shape, options_.seconds, false));
-      HOTBED_ASSIGN_OR_RETURN(const double limit, LogLimit(checkpoint, &limit_name));
-      HOTBED_ASSIGN_OR_RETURN(const double log, RowsPerSecond(logged.get()));
       HOTBED_ASSIGN_OR_RETURN(const double synced, AppendRoof(shape, options_.seconds, true));
-      to_grpc.Add(checkpoint, grpc);
-      to_limit.Add(log, limit);
-      to_appends.Add(log, appends);
-      to_synced.Add(log, synced);
+      to_appends.Add(logs[r], appends);
+      to_synced.Add(logs[r], synced);
     }
     AddRow(measure + "checkpoint", to_grpc, "rows/s", "bare gRPC upload", 0.80);
     AddRow(measure + "log", to_limit, "rows/s", limit_name, 0.80);
@@ -155,6 +163,8 @@ class Suite {
     BenchTables tables;
     tables.tables = 26;
     tables.rows_min = 100'000;
+    // Loading 3.8 GB through the log would begin a write-back beside the pulls.
+    tables.options.durability = Durability::kCheckpoint;
     HOTBED_ASSIGN_OR_RETURN(const auto names, Prepare(tables));
     HOTBED_ASSIGN_OR_RETURN(const auto base, OpenWarm(Spec(BenchKind::kPull, resident_, 512)));
     LoadSpec spec = Spec(BenchKind::kPull, names, 2048);

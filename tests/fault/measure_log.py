@@ -90,7 +90,8 @@ def measure(args, directory):
             side.cluster.stop()
     for side in sides:
         print(json.dumps(side.told()))
-    print(f"direct appends {f'{direct:.0f} rows/s' if direct else 'refused here'}; half of the highest rate of class log: {half:.0f} calls/s")
+    told = f"{direct:.0f} rows/s" if direct else "refused here"
+    print(f"direct appends {told}; half of the highest rate of class log: {half:.0f} calls/s")
     bars = Bars()
     limit = min(quantile(checkpoint.rows, 0.5), direct or float("inf"))
     bars.at_least("rate of class log, of the lesser of class checkpoint and direct appends", quantile(log.rows, 0.5) / limit, 0.8)

@@ -41,6 +41,7 @@ class Server:
         # Only the age of the rows begins a write-back, not the length of the log.
         self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=("--host-bytes=7GiB", "--log-bytes-max=64GiB"))
         self.turns = []
+        self.machine = ""
 
     def bench(self, load, *flags):
         return self.cluster.json("bench", load, "--durability", "log", "--rows", self.args.rows, "--repeats", 1, "--no-roofs", *flags,
@@ -59,6 +60,7 @@ class Server:
         rows, written = self.rows_written(), written_bytes(self.cluster.servers[0])
         result = self.bench(self.load, "--no-preload", "--seconds", 1, *LOADS[self.load])
         rows = self.rows_written() - rows
+        self.machine = result["machine"]
         self.turns.append({"load": self.load, "writing": rows > 0, "rows_written_back": int(rows),
                            "mb_written": (written_bytes(self.cluster.servers[0]) - written) // 1_000_000,
                            "rows_per_s": round(result["rows_per_s"]), "p99_ms": round(1e3 * result["latency_s"]["p99"], 3),
@@ -141,9 +143,10 @@ def main():
     try:
         turns = []
         for load in [args.only] if args.only else LOADS:
-            turns += Server(args, f"{directory}/{load}", load).run()
+            server = Server(args, f"{directory}/{load}", load)
+            turns += server.run()
             shutil.rmtree(f"{directory}/{load}", ignore_errors=True)
-        return print_all(args, turns, before)
+        return print_all(args, server.machine, turns, before)
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         print(error)
         return 3
@@ -151,15 +154,16 @@ def main():
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def print_all(args, turns, before):
+def print_all(args, machine, turns, before):
     averages = {"before": [round(v, 2) for v in before], "after": [round(v, 2) for v in os.getloadavg()]}
     if args.output == "json":
         sys.stdout, out = sys.stderr, sys.stdout
         told, bars = tell(turns)
-        json.dump({"load_average": averages, "turns": turns, "medians": told, "bars": bars.values, "missed": bars.missed}, out, indent=2)
+        json.dump({"machine": machine, "load_average": averages, "turns": turns, "medians": told, "bars": bars.values,
+                   "missed": bars.missed}, out, indent=2)
         print(file=out)
         return bars.status()
-    print(f"load average {averages['before']} before, {averages['after']} after")
+    print(f"machine {machine}; load average {averages['before']} before, {averages['after']} after")
     return tell(turns)[1].status()
 
 
