@@ -35,6 +35,7 @@ LABELS = {
     "hotbed_server_in_flight_bytes": ("budget",),
     "hotbed_server_in_flight_limit_bytes": ("budget",),
     "hotbed_server_kernels_info": ("fetch", "instructions"),
+    "hotbed_server_log_segments_total": ("file",),
     "hotbed_server_numbers_not_given_total": ("number",),
     "hotbed_server_refusals_total": ("code",),
     "hotbed_server_slow_requests_total": ("kind",),
