@@ -266,6 +266,10 @@ Check CheckKernels(const std::vector<Report>& reports) {
                       labels.value("instructions", ""), ", rows are fetched ",
                       labels.value("fetch", ""));
     });
+    report.ForEach("hotbed_serving_kernels_info", [&](const nlohmann::json& labels, double) {
+      absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name, ": ",
+                      labels.value("instructions", ""), " for served rows");
+    });
   }
   return {"kernels", Verdict::kOk, found.empty() ? "no server says which it runs" : found};
 }

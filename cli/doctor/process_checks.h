@@ -62,7 +62,7 @@ Check CheckPeers(const std::vector<Report>& reports);
 // The answer of /readyz of each process.
 Check CheckReady(const std::vector<Report>& reports);
 Check CheckVersions(const std::vector<Report>& reports);
-// Which row kernels the servers run.
+// Which row kernels the servers run, those that serve copies included.
 Check CheckKernels(const std::vector<Report>& reports);
 // How many segments of their logs were written over old ones, and why the others were not. Warns
 // where an old one was there lately and could not be used.

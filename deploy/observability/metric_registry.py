@@ -45,6 +45,7 @@ LABELS = {
     "hotbed_serving_device_rows": ("table",),
     "hotbed_serving_disk_bytes": ("table",),
     "hotbed_serving_http_requests_total": ("code",),
+    "hotbed_serving_kernels_info": ("instructions",),
     "hotbed_serving_lookups_total": ("outcome",),
     "hotbed_serving_memory_rows": ("table",),
     "hotbed_serving_ready": ("table",),

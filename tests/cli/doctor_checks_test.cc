@@ -58,8 +58,13 @@ TEST(DoctorChecksTest, KernelsAreTold) {
           {{"fetch", first ? "near" : "far"}, {"instructions", first ? "avx512" : "avx2"}}},
          {"value", 1}});
   }
+  reports.push_back(ReportOf("r0", 0, 1, 10));
+  reports.back().metrics->push_back({{"name", "hotbed_serving_kernels_info"},
+                                     {"labels", {{"instructions", "avx512-vnni"}}},
+                                     {"value", 1}});
   EXPECT_EQ(CheckKernels(reports).found,
-            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far");
+            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far; "
+            "r0: avx512-vnni for served rows");
 }
 
 TEST(DoctorChecksTest, TheWayInWhichLogsAreWrittenIsTold) {
