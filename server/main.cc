@@ -318,6 +318,7 @@ int Main(int argc, char** argv) {
                            "it has filled them; give less";
   }
   if (process.options.role == "serving") return Serve(process.options, stops);
+  HOTBED_LOG(Info) << "row kernels: " << KernelsText();
   absl::Status status = StartParts(&process);
   if (!status.ok()) {
     StopAfterFailure(&process);

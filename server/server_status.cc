@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "server/kernels/cpu_kernels.h"
 
 namespace hotbed {
 namespace {
@@ -66,6 +67,7 @@ std::string JsonOf(const ServerSnapshot& s) {
       {"coordinator_error", s.link.error},
       {"read_only", s.host.read_only},
       {"read_only_reason", s.host.read_only_reason},
+      {"kernels", KernelsText()},
       {"device", s.host.device},
       {"device_error", s.host.device_error},
       {"pull_bytes_in_flight", s.pull_bytes_in_flight},
@@ -163,6 +165,10 @@ std::vector<ReadyCondition> ReadyConditions(const ReadyFacts& facts) {
   return conditions;
 }
 
+std::string KernelsText() {
+  return absl::StrCat(CpuKernels().name, ", rows are fetched ", kFetchWay.name);
+}
+
 StatusPage RenderStatus(const ServerSnapshot& s) {
   StatusPage page;
   page.title = absl::StrCat("hotbed-server ", s.name);
@@ -178,6 +184,7 @@ StatusPage RenderStatus(const ServerSnapshot& s) {
       {"server", absl::StrCat(s.link.server, ", incarnation ", s.link.incarnation)},
       {"coordinator", absl::StrCat(s.link.registered ? "lease held" : "no lease", ", ", heard)},
       {"plan revision", absl::StrCat(s.link.plan_revision)},
+      {"row kernels", KernelsText()},
       {"device", DeviceOf(s.host)},
       {"hot rows", OfLimit(numbers, "hot_bytes", "hot_bytes_limit")},
       {"host memory limit", FormatBytes(numbers["host_bytes_limit"])},

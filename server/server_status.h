@@ -39,6 +39,9 @@ struct ReadyFacts {
 };
 std::vector<ReadyCondition> ReadyConditions(const ReadyFacts& facts);
 
+// The instructions of the row kernels that this processor runs, and how they fetch rows.
+std::string KernelsText();
+
 StatusPage RenderStatus(const ServerSnapshot& snapshot);
 
 // The host's numbers as metrics; those of shards are summed per table.

@@ -41,6 +41,7 @@
 #include "serving/lookup_answer.h"
 #include "serving/lookup_queue.h"
 #include "serving/relay_calls.h"
+#include "serving/rows/row_coder.h"
 #include "serving/table_replicas.h"
 #include "serving/top_k_answer.h"
 
@@ -288,6 +289,7 @@ class Serving final : public ServingProcess {
   ~Serving() override { Stop(); }
 
   absl::Status Open() {
+    HOTBED_LOG(Info) << "row kernels: " << BestRowLoops().name;
     HOTBED_RETURN_IF_ERROR(LockDisk());
     PortOptions port = options_.port;
     port.limits.encrypted = options_.security.files.any();
@@ -569,6 +571,7 @@ class Serving final : public ServingProcess {
                                  http_address_.empty() ? "" : ", HTTP port ", http_address_);
     page.facts = {{"memory of rows", absl::StrCat(FormatBytes(tables_.memory().used()), " of ",
                                                   FormatBytes(options_.rows_bytes_max))},
+                  {"row kernels", BestRowLoops().name},
                   {"device", DeviceText()}};
     StatusTable table = {.title = "Tables",
                          .columns = {"table", "format", "part", "state", "rows", "in memory",
@@ -580,6 +583,7 @@ class Serving final : public ServingProcess {
                  {"http_address", http_address_},
                  {"rows_bytes", tables_.memory().used()},
                  {"rows_bytes_max", options_.rows_bytes_max},
+                 {"kernels", BestRowLoops().name},
                  {"device", DeviceText()},
                  {"tables", Json::array()}};
     StatusTable versions = {.title = "Versions",
@@ -632,6 +636,10 @@ class Serving final : public ServingProcess {
               static_cast<double>(tables_.memory().bytes_max()), samples);
     AddSample("hotbed_serving_in_flight_bytes", "Answers to lookups in flight.", {},
               static_cast<double>(budget_.in_flight()), samples);
+    AddSample("hotbed_serving_kernels_info",
+              "Always 1; the label says for which instructions of this processor the loops over "
+              "served rows are.",
+              {{"instructions", BestRowLoops().name}}, 1, samples);
     if (options_.device != nullptr) {
       StatusNumbers numbers;
       options_.device->tier()->AddNumbers(&numbers);

@@ -70,6 +70,14 @@ constexpr Counted kPeersStopped[] = {
      "requests with a number that nobody has given out: "},
 };
 
+// Why a segment of a log is a new file, by the label of its metric.
+std::string WhyNewFile(const std::string& file) {
+  if (file == "none") return "no old one";
+  if (file == "too_long") return "the old ones are too long";
+  if (file == "evicted") return "the old one's pages were evicted";
+  return file == "refused" ? "the old one could not be written over" : file;
+}
+
 }  // namespace
 
 std::vector<ProcessPorts> LiveProcesses(const v1::ClusterMap& map, const std::string& coordinator) {
@@ -258,22 +266,46 @@ Check CheckKernels(const std::vector<Report>& reports) {
                       labels.value("instructions", ""), ", rows are fetched ",
                       labels.value("fetch", ""));
     });
+    report.ForEach("hotbed_serving_kernels_info", [&](const nlohmann::json& labels, double) {
+      absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name, ": ",
+                      labels.value("instructions", ""), " for served rows");
+    });
   }
   return {"kernels", Verdict::kOk, found.empty() ? "no server says which it runs" : found};
 }
 
 Check CheckLogs(const std::vector<Report>& reports) {
+  const double now_s = UnixSeconds();
   std::string found;
+  bool lately = false;
   for (const Report& report : reports) {
-    report.ForEach("hotbed_server_log_spare_bytes", [&](const nlohmann::json&, double spare) {
-      absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name,
-                      spare > 0
-                          ? absl::StrCat(": over old segments, with ",
-                                         FormatBytes(static_cast<uint64_t>(spare)), " of them")
-                          : ": into new files");
-    });
+    double all = 0;
+    double reused = 0;
+    std::string others;
+    report.ForEach("hotbed_server_log_segments_total",
+                   [&](const nlohmann::json& labels, double segments) {
+                     const std::string file = labels.value("file", "");
+                     all += segments;
+                     if (file == "reused") reused = segments;
+                     if (segments == 0 || file == "reused") return;
+                     absl::StrAppend(&others, ", ", segments, " new (", WhyNewFile(file), ")");
+                   });
+    report.ForEach(absl::StrCat("hotbed_server_log_segments", kLastTimeSuffix),
+                   [&](const nlohmann::json& labels, double last_s) {
+                     const std::string file = labels.value("file", "");
+                     lately |= (file == "evicted" || file == "refused") &&
+                               now_s - last_s <= kRecentSeconds;
+                   });
+    if (all == 0) continue;
+    absl::StrAppend(&found, found.empty() ? "" : "; ", report.process.name, ": ", reused, " of ",
+                    all, " segments over old ones", others);
   }
-  return {"logs", Verdict::kOk, found.empty() ? "no server says how it writes its log" : found};
+  if (found.empty()) return {"logs", Verdict::kOk, "no segment was begun yet"};
+  if (!lately) return {"logs", Verdict::kOk, found};
+  return {"logs", Verdict::kWarning,
+          absl::StrCat("appends cost more in new files: ", found,
+                       "; pages are evicted where the machine is short of memory, and the server's "
+                       "log says why a file was refused")};
 }
 
 Check CheckClocks(const std::vector<Report>& reports) {

@@ -62,9 +62,10 @@ Check CheckPeers(const std::vector<Report>& reports);
 // The answer of /readyz of each process.
 Check CheckReady(const std::vector<Report>& reports);
 Check CheckVersions(const std::vector<Report>& reports);
-// Which row kernels the servers run.
+// Which row kernels the servers run, those that serve copies included.
 Check CheckKernels(const std::vector<Report>& reports);
-// Whether their logs are written over old segments or into new files, which costs more.
+// How many segments of their logs were written over old ones, and why the others were not. Warns
+// where an old one was there lately and could not be used.
 Check CheckLogs(const std::vector<Report>& reports);
 // Whether their clocks agree with that of this machine.
 Check CheckClocks(const std::vector<Report>& reports);

@@ -72,13 +72,13 @@ void LogSpares::KeepOrDelete(const std::vector<std::string>& paths) {
 }
 
 // The file has its new header before it has its new name.
-uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& path,
-                          uint64_t bytes_most) {
+LogSpares::Reused LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& path,
+                                   uint64_t bytes_most) {
   header.reused = true;
   Spare spare;
   {
     absl::MutexLock lock(&mu_);
-    if (spares_.empty()) return 0;
+    if (spares_.empty()) return {SegmentOrigin::kNone};
     // The one used last: the system keeps its pages longest.
     size_t at = spares_.size();
     while (at > 0 && spares_[at - 1].bytes > bytes_most) --at;
@@ -86,17 +86,21 @@ uint64_t LogSpares::Reuse(SegmentHeader header, bool sync, const std::string& pa
     spare = std::move(spares_[at - 1]);
     spares_.erase(spares_.begin() + static_cast<std::ptrdiff_t>(at - 1));
   }
-  if (spare.bytes <= bytes_most && files_->InMemory(spare.path)) {
+  SegmentOrigin why_not = SegmentOrigin::kTooLong;
+  if (spare.bytes <= bytes_most) {
+    why_not = files_->InMemory(spare.path) ? SegmentOrigin::kRefused : SegmentOrigin::kEvicted;
+  }
+  if (why_not == SegmentOrigin::kRefused) {
     absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->OpenAt(spare.path, 0);
     absl::Status status = file.status();
     if (status.ok()) status = WriteSegmentHeader(header, sync, file->get());
     if (status.ok()) status = files_->Rename(spare.path, path);
-    if (status.ok()) return spare.bytes;
+    if (status.ok()) return {SegmentOrigin::kReused, spare.bytes};
     HOTBED_LOG(Warning) << "the log begins a new file instead of " << spare.path << ": " << status;
   }
   absl::MutexLock lock(&mu_);
   given_up_.push_back(std::move(spare));
-  return 0;
+  return {why_not};
 }
 
 void LogSpares::Delete() {

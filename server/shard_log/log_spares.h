@@ -21,6 +21,11 @@
 
 namespace hotbed {
 
+// How a new segment gets its file: it is written over a spare, or the file is new because there is
+// no spare, all are too long, the system has evicted the pages of the one that fits, or that one
+// could not be opened, written or renamed.
+enum class SegmentOrigin { kReused, kNone, kTooLong, kEvicted, kRefused };
+
 class LogSpares {
  public:
   static constexpr size_t kCountMax = 64;
@@ -34,11 +39,15 @@ class LogSpares {
   void DeleteLeft();
   // Keeps files of segments, oldest first, or deletes them. One call at a time.
   void KeepOrDelete(const std::vector<std::string>& paths) ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the file of a segment from a spare, with that header, synced if `sync`, and returns its
-  // length, at most `bytes_most`; 0: none fits, or the one that fits is not in memory. That one, or
-  // a longer one if none fits, is given up: the callers of the functions below and of KeepOrDelete
-  // delete it, because that takes up to 0.1 s, for which no append should wait.
-  uint64_t Reuse(SegmentHeader header, bool sync, const std::string& path, uint64_t bytes_most)
+  struct Reused {
+    SegmentOrigin origin = SegmentOrigin::kNone;
+    uint64_t bytes = 0;  // the length of the spare if it is kReused
+  };
+  // Makes the file of a segment from a spare of at most `bytes_most`, with that header, synced if
+  // `sync`. A spare that fits and cannot be used is given up, and a longer one if none fits: the
+  // callers of the functions below and of KeepOrDelete delete it, because that takes up to 0.1 s,
+  // for which no append should wait.
+  Reused Reuse(SegmentHeader header, bool sync, const std::string& path, uint64_t bytes_most)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Delete() ABSL_LOCKS_EXCLUDED(mu_);
   void DeleteGivenUp() ABSL_LOCKS_EXCLUDED(mu_);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/rare_counter.h"
 #include "common/status_macros.h"
 #include "server/shard_log/planted_bugs.h"
 
@@ -27,6 +28,26 @@ uint64_t SpareBytesMin(const ShardLogOptions& options) {
   if (options.marks == nullptr) return UINT64_MAX;
   return std::min(options.segment_bytes, kSegmentBytesMin) / 2;
 }
+
+// The segments that the logs of this process have begun, by SegmentOrigin.
+struct SegmentsBegun {
+  static SegmentsBegun& Get() {  // never deleted
+    static SegmentsBegun* const counters = new SegmentsBegun;
+    return *counters;
+  }
+  static constexpr char kName[] = "hotbed_server_log_segments_total";
+  static constexpr char kHelp[] =
+      "Log segments begun: over an old file (reused), or in a new one, because there was no old "
+      "one "
+      "(none), it was too long (too_long), the system had evicted its pages (evicted), or it could "
+      "not be written over (refused).";
+  RareCounter counters[5] = {{kName, kHelp, {{"file", "reused"}}},
+                             {kName, kHelp, {{"file", "none"}}},
+                             {kName, kHelp, {{"file", "too_long"}}},
+                             {kName, kHelp, {{"file", "evicted"}}},
+                             {kName, kHelp, {{"file", "refused"}}}};
+  void Add(SegmentOrigin origin) { counters[static_cast<int>(origin)].Add(1); }
+};
 
 }  // namespace
 
@@ -59,6 +80,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
+  (void)SegmentsBegun::Get();  // shown from the start
 }
 
 LogWriter::~LogWriter() {
@@ -417,8 +439,9 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   segment.bytes = kSegmentHeaderBytes;
   absl::Cleanup remove = [&] { (void)files_->Delete(segment.path); };
   const bool sync = options_.sync_interval_ms == 0;
-  segment.reused_bytes = spares_.Reuse(header, sync, segment.path, reused_most);
-  if (segment.reused_bytes == 0) {
+  const LogSpares::Reused reused = spares_.Reuse(header, sync, segment.path, reused_most);
+  segment.reused_bytes = reused.bytes;
+  if (reused.origin != SegmentOrigin::kReused) {
     HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, files_->OpenAppend(segment.path));
     // A failed attempt may have left a file that could not be deleted.
     if (file->size() > 0) HOTBED_RETURN_IF_ERROR(file->Truncate(0));
@@ -427,6 +450,7 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   if (sync) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
+  SegmentsBegun::Get().Add(reused.origin);
   last_sequence_ = sequence;
   end_.crc = 0;
   MarkWritten();

@@ -9,7 +9,10 @@ extern const RowLoops kAvx2RowLoops;    // row_coder_avx2.cc
 extern const RowLoops kAvx512RowLoops;  // row_coder_avx512.cc
 #endif
 
-const RowLoops& PlainRowLoops() { return RowLoopsOf::kLoops; }
+const RowLoops& PlainRowLoops() {
+  static constexpr RowLoops kLoops = RowLoopsOf::Named("base");
+  return kLoops;
+}
 
 const RowLoops& BestRowLoops() {
 #if defined(HOTBED_HAVE_X86_LOOPS)

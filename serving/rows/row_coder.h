@@ -2,7 +2,8 @@
 // rows of the wire out. Scale and bias of codes are fp16 and stand in front (kTbeInt8, kTbeInt4,
 // kTbeInt2), so that an int8 row of dim 64 takes 68 bytes.
 //
-// There are plain loops and loops for AVX2 and AVX-512, with the same bits. Immutable; thread-safe.
+// There are plain loops, loops for AVX2 and loops for AVX-512 with VNNI, with the same bits.
+// Immutable; thread-safe.
 #ifndef HOTBED_SERVING_ROWS_ROW_CODER_H_
 #define HOTBED_SERVING_ROWS_ROW_CODER_H_
 
@@ -15,6 +16,7 @@
 namespace hotbed {
 
 struct RowLoops {
+  const char* name;  // of the instructions: base, avx2 or avx512-vnni
   // False: the row holds elements that are not finite, or overflows the format. It reads as NaN.
   bool (*encode)(RowFormatKind kind, const float* weights, uint32_t dim, uint8_t* out);
   void (*decode)(RowFormatKind kind, const uint8_t* row, uint32_t dim, float* out);

@@ -5,6 +5,6 @@
 namespace hotbed {
 
 extern const RowLoops kAvx2RowLoops;
-const RowLoops kAvx2RowLoops = RowLoopsOf::kLoops;
+const RowLoops kAvx2RowLoops = RowLoopsOf::Named("avx2");
 
 }  // namespace hotbed

@@ -5,6 +5,6 @@
 namespace hotbed {
 
 extern const RowLoops kAvx512RowLoops;
-const RowLoops kAvx512RowLoops = RowLoopsOf::kLoops;
+const RowLoops kAvx512RowLoops = RowLoopsOf::Named("avx512-vnni");
 
 }  // namespace hotbed

@@ -120,7 +120,9 @@ struct RowLoopsOf {
     if (batch->at == nullptr) return RankStored<RowsInOrder>(kind, batch);
     RankStored<RowsAt>(kind, batch);
   }
-  static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer, &Add, &Larger, &Rank};
+  static constexpr RowLoops Named(const char* name) {
+    return {name, &Encode, &Decode, &Answer, &Add, &Larger, &Rank};
+  }
 };
 
 }  // namespace HOTBED_ISA

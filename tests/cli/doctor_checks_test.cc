@@ -10,6 +10,8 @@
 #include "cli/doctor/machine_checks.h"
 #include "cli/doctor/process_checks.h"
 #include "cli/doctor/serving_check.h"
+#include "common/clock.h"
+#include "common/rare_counter.h"
 
 namespace hotbed {
 namespace doctor_checks_test {
@@ -56,20 +58,45 @@ TEST(DoctorChecksTest, KernelsAreTold) {
           {{"fetch", first ? "near" : "far"}, {"instructions", first ? "avx512" : "avx2"}}},
          {"value", 1}});
   }
+  reports.push_back(ReportOf("r0", 0, 1, 10));
+  reports.back().metrics->push_back({{"name", "hotbed_serving_kernels_info"},
+                                     {"labels", {{"instructions", "avx512-vnni"}}},
+                                     {"value", 1}});
   EXPECT_EQ(CheckKernels(reports).found,
-            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far");
+            "s0: avx512, rows are fetched near; s1: avx2, rows are fetched far; "
+            "r0: avx512-vnni for served rows");
 }
 
 TEST(DoctorChecksTest, TheWayInWhichLogsAreWrittenIsTold) {
   std::vector<Report> reports = {ReportOf("s0", 0, 1, 10), ReportOf("s1", 0, 1, 10)};
-  EXPECT_EQ(CheckLogs(reports).found, "no server says how it writes its log");
-  for (Report& report : reports) {
-    report.metrics->push_back({{"name", "hotbed_server_log_spare_bytes"},
-                               {"labels", nlohmann::json::object()},
-                               {"value", report.process.name == "s0" ? 32 << 20 : 0}});
+  EXPECT_EQ(CheckLogs(reports).found, "no segment was begun yet");
+  const auto add = [](Report* report, const std::string& suffix, const char* file, double value) {
+    report->metrics->push_back({{"name", "hotbed_server_log_segments" + suffix},
+                                {"labels", {{"file", file}}},
+                                {"value", value}});
+  };
+  const double now_s = static_cast<double>(Clock::Real()->WallUs()) * 1e-6;
+  add(&reports[0], "_total", "reused", 12);
+  add(&reports[0], "_total", "none", 2);
+  add(&reports[0], kLastTimeSuffix, "none", now_s);
+  add(&reports[0], "_total", "evicted", 1);
+  add(&reports[0], kLastTimeSuffix, "evicted", now_s - 2 * kRecentSeconds);
+  add(&reports[1], "_total", "reused", 0);
+  add(&reports[1], "_total", "none", 1);
+  Check check = CheckLogs(reports);
+  EXPECT_EQ(check.verdict, Verdict::kOk) << "what was long ago, and a log that is short";
+  EXPECT_EQ(check.found,
+            "s0: 12 of 15 segments over old ones, 2 new (no old one), "
+            "1 new (the old one's pages were evicted); "
+            "s1: 0 of 1 segments over old ones, 1 new (no old one)");
+  for (const char* file : {"evicted", "refused"}) {
+    std::vector<Report> warns = reports;
+    add(&warns[1], "_total", file, 3);
+    add(&warns[1], kLastTimeSuffix, file, now_s - 5);
+    check = CheckLogs(warns);
+    EXPECT_EQ(check.verdict, Verdict::kWarning) << file;
+    EXPECT_THAT(check.found, HasSubstr("3 new (the old one"));
   }
-  EXPECT_EQ(CheckLogs(reports).found,
-            "s0: over old segments, with 32 MiB of them; s1: into new files");
 }
 
 TEST(DoctorChecksTest, OpenFilesNearTheLimitAreTold) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fills the disk under a server while clients push. Every acknowledged push must be kept; the server turns read-only, accepts
-pushes again by itself when there is space, and in the end every weight is exact.
+"""Fills the disk under a server while clients push, and its log is written over old segments. Every acknowledged push must be
+kept; the server turns read-only, accepts pushes again by itself when there is space, and in the end every weight is exact.
 
   disk_full_test.py --bin-dir build/bin [--seconds 4] [--disk limit|loop|both]
 
@@ -103,12 +103,13 @@ class DiskFullRun:
         self.args = args
         self.directory = directory
         self.disk = disk
-        self.cluster = Cluster(args.bin_dir, directory, servers=1, server_flags=("--host-bytes=64MiB",),
-                               server_data=f"{disk.directory}/server")
+        self.cluster = Cluster(args.bin_dir, directory, servers=1,
+                               server_flags=("--host-bytes=64MiB", "--log-bytes-max=16MiB"), server_data=f"{disk.directory}/server")
         self.server = self.cluster.servers[0]
         disk.attach(self.server)
         self.checker = os.path.join(args.bin_dir, "hotbed-kill-checker")
-        self.workload = [f"--coordinator={self.cluster.address}", "--clients=1", "--rows=20000",
+        # Enough ids that the log goes through several of its segments of 16 MiB.
+        self.workload = [f"--coordinator={self.cluster.address}", "--clients=1", "--rows=20000", "--ids=1024",
                          f"--seed={seed}"]
         self.worker = Process("client 0",
                               [self.checker, "worker", *self.workload, f"--journal-dir={directory}",
@@ -123,6 +124,12 @@ class DiskFullRun:
         url = f"http://{self.cluster.admin[0]}/api/status"
         with urllib.request.urlopen(url, timeout=5) as answer:
             return json.load(answer)["read_only"]
+
+    def segments_reused(self):
+        url = f"http://{self.cluster.admin[0]}/api/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return sum(metric["value"] for metric in json.load(answer)
+                       if metric["name"] == "hotbed_server_log_segments_total" and metric["labels"]["file"] == "reused")
 
     def wait_until(self, what, condition):
         deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -139,6 +146,7 @@ class DiskFullRun:
         self.worker.start(wait_for_serving=False)
         self.wait_until("pushes are acknowledged", lambda: os.path.exists(
             f"{self.directory}/client-0.journal") and self.acknowledged() > 50)
+        self.wait_until("the log is written over old segments", self.segments_reused)
         self.disk.fill()
         self.wait_until("the server is read-only", self.read_only)
         time.sleep(0.5)  # answers on their way
@@ -152,6 +160,7 @@ class DiskFullRun:
         self.server.start()
         again = self.acknowledged()
         self.wait_until("pushes go on after a restart", lambda: self.acknowledged() > again + 50)
+        self.wait_until("the log is written over old segments again", self.segments_reused)
         self.worker.kill()
         verify = subprocess.run([self.checker, "verify", *self.workload, f"--journal-dir={self.directory}"],
                                 stdout=subprocess.PIPE, text=True, timeout=VERIFY_SECONDS_MAX)

@@ -69,6 +69,7 @@ TEST(ServerStatusTest, JsonHasTheNumbersOfHostAndShards) {
   EXPECT_EQ(json["server"], "18446744073709551615");
   EXPECT_EQ(json["log_bytes"], 77);
   EXPECT_EQ(json["read_only"], true);
+  EXPECT_EQ(json["kernels"], KernelsText());
   ASSERT_EQ(json["shards"].size(), 3u);
   EXPECT_EQ(json["shards"][1]["shard"], "1/1");
   EXPECT_EQ(json["shards"][1]["rows_pulled"], 4);

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/metrics.h"
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "tests/common/test_seed.h"
@@ -59,6 +60,16 @@ class SparesTest : public LogTest {
     }
     return newest;
   }
+  // The segments of this process that began in such a file.
+  static uint64_t Begun(absl::string_view file) {
+    for (const MetricSample& sample : CollectMetrics()) {
+      if (sample.name == "hotbed_server_log_segments_total" && sample.labels[0].second == file) {
+        return static_cast<uint64_t>(sample.value);
+      }
+    }
+    ADD_FAILURE() << "no counter of segments " << file;
+    return 0;
+  }
   bool Reused() { return DecodeSegmentHeader(*files_.ReadAll(Newest()))->reused; }
   size_t Spares() {
     const std::vector<std::string> names = *files_.List(kLogDir);
@@ -92,8 +103,12 @@ class SparesTest : public LogTest {
 
 TEST_F(SparesTest, ALogGoesOnInTheFilesOfItsOldSegments) {
   auto log = Open();
+  const uint64_t reused = Begun("reused");
+  const uint64_t no_spare = Begun("none");
   Lsn lsn = Fill(log.get());
   EXPECT_EQ(Spares(), 1u);
+  EXPECT_EQ(Begun("none") - no_spare, 2u) << "until six records and the one before are two files";
+  EXPECT_EQ(Begun("reused") - reused, 5u);
   EXPECT_EQ(log->GetUsage().bytes_spare, kSegmentBytes + 2 * kRecord)
       << "the spare, and the rest of the newest segment's file";
   const std::vector<std::string> found = Restart(&log);
@@ -198,14 +213,20 @@ TEST_F(SparesTest, ALongSpareIsNotWrittenOverWhereShortSegmentsAreNeeded) {
   SetContents(2, std::string(3000, 'b'));
   spares.KeepOrDelete({SegmentPath(1), SegmentPath(2)});
   ASSERT_EQ(Spares(), 2u);
-  EXPECT_EQ(spares.Reuse({.sequence = 3}, /*sync=*/false, SegmentPath(3), 2000), 1000u);
+  LogSpares::Reused made = spares.Reuse({.sequence = 3}, /*sync=*/false, SegmentPath(3), 2000);
+  EXPECT_EQ(made.origin, SegmentOrigin::kReused);
+  EXPECT_EQ(made.bytes, 1000u);
   EXPECT_EQ(Spares(), 1u);
-  EXPECT_EQ(spares.Reuse({.sequence = 4}, /*sync=*/false, SegmentPath(4), 2000), 0u);
+  made = spares.Reuse({.sequence = 4}, /*sync=*/false, SegmentPath(4), 2000);
+  EXPECT_EQ(made.origin, SegmentOrigin::kTooLong);
+  EXPECT_EQ(made.bytes, 0u);
   EXPECT_EQ(Spares(), 1u) << "no append waits for a deletion";
   EXPECT_EQ(spares.bytes(), 3000u);
   spares.DeleteGivenUp();
   EXPECT_EQ(Spares(), 0u) << "it would never fit";
   EXPECT_EQ(spares.bytes(), 0u);
+  made = spares.Reuse({.sequence = 5}, /*sync=*/false, SegmentPath(5), 2000);
+  EXPECT_EQ(made.origin, SegmentOrigin::kNone);
 }
 
 // Behind the records of a segment that a refused shard needs, others are emptied.
@@ -314,12 +335,29 @@ TEST_F(SparesTest, ASpareThatIsNotInMemoryIsNotWrittenOver) {
   const size_t spares = Spares();
   ASSERT_GT(spares, 3u);
   files_.SetInMemory(false);
+  const uint64_t evicted = Begun("evicted");
   const std::string newest = Newest();
   while (Newest() == newest) Append(log.get(), ++lsn);
   EXPECT_FALSE(Reused());
+  EXPECT_EQ(Begun("evicted"), evicted + 1);
   EXPECT_EQ(Spares(), spares) << "no append waits for a deletion";
   log->GiveBackSpares(/*disk_is_full=*/true);
   EXPECT_EQ(Spares(), 0u);
+}
+
+TEST_F(SparesTest, ASpareThatHasGoneIsCountedAsRefused) {
+  auto log = Open();
+  Lsn lsn = Fill(log.get());
+  const std::vector<std::string> names = *files_.List(kLogDir);
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, ".spare")) continue;
+    ASSERT_TRUE(files_.Delete(absl::StrCat(kLogDir, "/", name)).ok());
+  }
+  const uint64_t refused = Begun("refused");
+  const std::string newest = Newest();
+  while (Newest() == newest) Append(log.get(), ++lsn);
+  EXPECT_FALSE(Reused());
+  EXPECT_EQ(Begun("refused"), refused + 1);
 }
 
 TEST_F(SparesTest, SparesAreGivenBackWhereTheDiskIsShortOrAnotherPartCannotWrite) {
