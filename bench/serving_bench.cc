@@ -9,11 +9,12 @@
 // row, rows per second and times of lookups alone and beside pushes, those of pooled bags, and the
 // time from the answer to a push until a lookup shows it. Then lookups at fixed rates of half of,
 // once and three times the highest rate, each within a deadline; and the same lookups by HTTP. With
-// --versions DIR, times of lookups of `current` while one version after another is taken up.
-// With --on-demand it measures the highest rate alone, once per line of standard input, so that
-// another program can be measured in turns with it (bench/redis_bench.py).
+// --unary, only lookups of 26 rows at fixed rates against bare unary calls of gRPC in the same run,
+// and bags at the fixed rate of their bar. With --versions DIR, times of lookups of `current` while
+// one version after another is taken up. With --on-demand it measures the highest rate alone, once
+// per line of standard input, so that another program can be measured in turns with it
+// (bench/redis_bench.py).
 #include <arpa/inet.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,6 +30,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,20 +39,28 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "bench/rated_lookups.h"
 #include "bench/roofs/machine.h"
+#include "bench/roofs/roofs.h"
 #include "common/clock.h"
+#include "common/process_tuning.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "hotbed/checkpoint.h"
 #include "hotbed/client.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
+#include "proto/grpc_tuning.h"
 #include "proto/serving.grpc.pb.h"
 #include "security/channel_credentials.h"
 #include "security/identity.h"
 
 namespace hotbed {
 namespace {
+
+constexpr int kAnswerBytesMax = 64 << 20;
+constexpr int kUnaryRounds = 3;
+constexpr double kPooledRowsPerS = 50'000;
 
 struct Flags {
   std::string coordinator;
@@ -63,8 +73,9 @@ struct Flags {
   double seconds = 5;
   int threads = 4;           // that look up when the highest rate is measured
   double deadline_ms = 100;  // of lookups at a fixed rate
-  std::string versions;      // directory of published versions; empty: none are published
-  bool on_demand = false;    // the highest rate alone, whenever standard input says so
+  bool unary = false;
+  std::string versions;  // directory of published versions; empty: none are published
+  bool on_demand = false;  // the highest rate alone, whenever standard input says so
 };
 
 double SecondsSince(int64_t ns) {
@@ -150,6 +161,46 @@ class HttpLookups {
 
   const std::string table_;
   int socket_ = -1;
+};
+
+// Bags of 20 ids for 64 samples, of each of eight features of one table.
+class Bags {
+ public:
+  static constexpr double kPooledRows = 8 * 64;  // of an answer
+
+  Bags() : ids_(8, std::vector<uint64_t>(64 * 20)), offsets_(64) {
+    for (uint32_t bag = 0; bag < 64; ++bag) offsets_[bag] = bag * 20;
+  }
+  void Choose(uint64_t rows, Random* random) {
+    for (auto& feature : ids_) {
+      for (uint64_t& id : feature) id = random->Uniform(rows);
+    }
+  }
+  std::vector<ServingIds> Asked(const std::string& table) const {
+    std::vector<ServingIds> asked;
+    for (const auto& feature : ids_) asked.push_back({table, feature, Pooling::kSum, offsets_});
+    return asked;
+  }
+  v1::ServingLookupRequest Request(uint32_t table, bool pooled) const {
+    v1::ServingLookupRequest request;
+    for (const auto& feature : ids_) {
+      v1::ServingLookupTable& asked = *request.add_tables();
+      asked.set_table(table);
+      asked.set_ids(static_cast<uint32_t>(feature.size()));
+      request.mutable_ids()->append(reinterpret_cast<const char*>(feature.data()),
+                                    feature.size() * sizeof(uint64_t));
+      if (!pooled) continue;
+      asked.set_pooling(v1::SERVED_SUM);
+      asked.set_bags(static_cast<uint32_t>(offsets_.size()));
+      request.mutable_offsets()->append(reinterpret_cast<const char*>(offsets_.data()),
+                                        offsets_.size() * sizeof(uint32_t));
+    }
+    return request;
+  }
+
+ private:
+  std::vector<std::vector<uint64_t>> ids_;  // per feature
+  std::vector<uint32_t> offsets_;
 };
 
 class Bench {
@@ -270,84 +321,103 @@ class Bench {
 
   static absl::StatusOr<std::unique_ptr<v1::Serving::Stub>> StubOf(const v1::ServingMap& map) {
     if (map.servers().empty()) return absl::UnavailableError("there is no serving server");
-    return v1::Serving::NewStub(grpc::CreateChannel(map.servers(0).address(),
-                                                    ChannelCredentialsOf(IdentityOfEnvironment())));
+    const ClientIdentity identity = IdentityOfEnvironment();
+    return v1::Serving::NewStub(grpc::CreateCustomChannel(
+        map.servers(0).address(), ChannelCredentialsOf(identity),
+        DataPlaneChannelArguments(kAnswerBytesMax, identity.files.any())));
   }
 
-  // Lookups that come at a fixed rate, whether others are answered or not, and are not sent again.
-  // The time of each counts from when it was due.
+  // Requests of `count` random rows each.
+  std::vector<v1::ServingLookupRequest> Requests(uint32_t table, uint32_t count) const {
+    Random random(100);
+    std::vector<v1::ServingLookupRequest> requests(64);
+    std::vector<uint64_t> ids(count);
+    for (v1::ServingLookupRequest& request : requests) {
+      for (uint64_t& id : ids) id = random.Uniform(flags_.rows);
+      v1::ServingLookupTable& asked = *request.add_tables();
+      asked.set_table(table);
+      asked.set_ids(count);
+      request.set_ids(ids.data(), ids.size() * sizeof(uint64_t));
+    }
+    return requests;
+  }
+
+  bench::RatedLoad LoadOf(const std::vector<v1::ServingLookupRequest>& requests,
+                          double per_s) const {
+    return {requests, per_s, flags_.seconds,
+            static_cast<int64_t>(flags_.deadline_ms * kMillisecondNs)};
+  }
+
   absl::Status AtRate(double per_s) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
     HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
-    grpc::CompletionQueue queue;
-    const auto deadline_ns = static_cast<int64_t>(flags_.deadline_ms * kMillisecondNs);
-    std::thread sender([&] { Send(stub.get(), per_s, deadline_ns, IdIn(map), &queue); });
-    std::vector<double> ms;
-    uint64_t refused = 0, late = 0;
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue.Next(&tag, &ok)) {
-      if (tag == nullptr) {  // all were sent
-        queue.Shutdown();
-        continue;
-      }
-      const std::unique_ptr<RatedCall> call(static_cast<RatedCall*>(tag));
-      const int64_t taken_ns = Clock::Real()->NowNs() - call->due_ns;
-      if (call->status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
-        ++refused;
-      } else if (!call->status.ok() || taken_ns > deadline_ns) {
-        ++late;
-      } else {
-        ms.push_back(static_cast<double>(taken_ns) / 1e6);
-      }
-    }
-    sender.join();
+    const auto requests = Requests(IdIn(map), flags_.ids);
+    const bench::RatedResult result = LookUpAtRate(stub.get(), LoadOf(requests, per_s));
     std::printf(
         "%s: lookups of %u at %.0f/s, %.2f of the highest rate: %.2f of it answered within %.0f "
         "ms, "
         "p50 %.2f ms, p99 %.2f ms; %.0f/s refused, %.0f/s late\n",
         format_.c_str(), flags_.ids, per_s, per_s / peak_,
-        static_cast<double>(ms.size()) / flags_.seconds / peak_, flags_.deadline_ms,
-        Quantile(ms, 0.5), Quantile(ms, 0.99), static_cast<double>(refused) / flags_.seconds,
-        static_cast<double>(late) / flags_.seconds);
+        static_cast<double>(result.ms.size()) / flags_.seconds / peak_, flags_.deadline_ms,
+        Quantile(result.ms, 0.5), Quantile(result.ms, 0.99),
+        static_cast<double>(result.refused) / flags_.seconds,
+        static_cast<double>(result.late) / flags_.seconds);
     return absl::OkStatus();
   }
 
-  struct RatedCall {
-    int64_t due_ns = 0;
-    grpc::ClientContext context;
-    v1::ServingLookupReply reply;
-    grpc::Status status;
-    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingLookupReply>> reader;
-  };
+  // Lookups of 26 rows at parts of the highest rate of bare unary calls of as many bytes, to these
+  // calls at the same rate, in turns. Those without an answer in time count as the deadline.
+  absl::Status Unary() {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
+    const auto requests = Requests(IdIn(map), 26);
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingLookupReply reply, Answer(stub.get(), requests[0]));
+    roofs::MessageLoad bare;
+    bare.request_bytes = requests[0].ByteSizeLong();
+    bare.reply_bytes = reply.ByteSizeLong();
+    bare.seconds = flags_.seconds;
+    HOTBED_ASSIGN_OR_RETURN(const roofs::MessageRate most, roofs::GrpcUnary(bare));
+    for (const auto& [part, bar] : {std::pair(0.3, 2), std::pair(0.5, 2), std::pair(0.7, 3)}) {
+      const double per_s = part * most.messages_per_s;
+      std::vector<double> ours, roof, ratios;
+      size_t missed = 0;
+      for (int round = 0; round < kUnaryRounds; ++round) {
+        HOTBED_ASSIGN_OR_RETURN(const double p99_s, roofs::GrpcUnaryP99(bare, per_s));
+        bench::RatedResult result = LookUpAtRate(stub.get(), LoadOf(requests, per_s));
+        missed += result.refused + result.late;
+        result.ms.resize(result.ms.size() + result.refused + result.late, flags_.deadline_ms);
+        roof.push_back(p99_s * 1e3);
+        ours.push_back(Quantile(result.ms, 0.99));
+        ratios.push_back(ours.back() / roof.back());
+      }
+      std::printf(
+          "%s: lookups of 26 at %.0f/s, %.1f of the highest rate of bare gRPC: p99 %.2f ms, bare "
+          "%.2f ms, ratio %.2f, bar %d; %zu not answered in time\n",
+          format_.c_str(), per_s, part, Quantile(ours, 0.5), Quantile(roof, 0.5),
+          Quantile(ratios, 0.5), bar, missed);
+    }
+    return absl::OkStatus();
+  }
 
-  void Send(v1::Serving::Stub* stub, double per_s, int64_t deadline_ns, uint32_t table,
-            grpc::CompletionQueue* queue) const {
-    Random random(100);
-    std::vector<v1::ServingLookupRequest> requests(64);
-    for (v1::ServingLookupRequest& request : requests) {
-      std::vector<uint64_t> ids(flags_.ids);
-      for (uint64_t& id : ids) id = random.Uniform(flags_.rows);
-      v1::ServingLookupTable& asked = *request.add_tables();
-      asked.set_table(table);
-      asked.set_ids(flags_.ids);
-      request.set_ids(ids.data(), ids.size() * sizeof(uint64_t));
+  // Bags that come at the rate of the bar, whether others are answered or not.
+  absl::Status PooledAtRate() {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
+    Random random(14);
+    std::vector<v1::ServingLookupRequest> requests;
+    for (int i = 0; i < 64; ++i) {
+      Bags bags;
+      bags.Choose(flags_.rows, &random);
+      requests.push_back(bags.Request(IdIn(map), /*pooled=*/true));
     }
-    const int64_t begin_ns = Clock::Real()->NowNs();
-    const auto calls = static_cast<uint64_t>(per_s * flags_.seconds);
-    for (uint64_t i = 0; i < calls; ++i) {
-      auto call = std::make_unique<RatedCall>();
-      call->due_ns = begin_ns + static_cast<int64_t>(static_cast<double>(i) / per_s * kSecondNs);
-      const int64_t early_ns = call->due_ns - Clock::Real()->NowNs();
-      if (early_ns > 0) Clock::Real()->SleepNs(early_ns);
-      const int64_t left_ns = call->due_ns + deadline_ns - Clock::Real()->NowNs();
-      call->context.set_deadline(std::chrono::system_clock::now() +
-                                 std::chrono::nanoseconds(left_ns));
-      call->reader = stub->AsyncLookup(&call->context, requests[i % requests.size()], queue);
-      RatedCall* const sent = call.release();
-      sent->reader->Finish(&sent->reply, &sent->status, sent);
-    }
-    sent_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), nullptr);
+    const double per_s = kPooledRowsPerS / Bags::kPooledRows;
+    const bench::RatedResult result = LookUpAtRate(stub.get(), LoadOf(requests, per_s));
+    std::printf(
+        "%s: 8 features, bags of 20, 64 samples at %.0f pooled rows/s: p50 %.2f ms, p99 %.2f ms, "
+        "bar 2 ms; %" PRIu64 " not answered in time\n",
+        format_.c_str(), kPooledRowsPerS, Quantile(result.ms, 0.5), Quantile(result.ms, 0.99),
+        result.refused + result.late);
+    return absl::OkStatus();
   }
 
   // One lookup after another, beside pushes if they are told to go on.
@@ -419,6 +489,10 @@ class Bench {
   }
 
   absl::Status Measure() {
+    if (flags_.unary) {
+      HOTBED_RETURN_IF_ERROR(Unary());
+      return PooledAtRate();
+    }
     HOTBED_RETURN_IF_ERROR(Rate());
     HOTBED_RETURN_IF_ERROR(Times("idle"));
     HOTBED_RETURN_IF_ERROR(Pooled());
@@ -444,58 +518,45 @@ class Bench {
     return flags_.versions.empty() ? absl::OkStatus() : BesideVersions();
   }
 
-  // One lookup after another, so that one core of the server is used at most: of each of eight
-  // features of the table, bags of 20 ids for 64 samples.
+  // One lookup of bags after another, so that one core of the server is used at most.
   absl::Status Pooled() {
     Random random(13);
-    std::vector<std::vector<uint64_t>> ids(8, std::vector<uint64_t>(64 * 20));
-    std::vector<uint32_t> offsets(64);
-    for (uint32_t bag = 0; bag < 64; ++bag) offsets[bag] = bag * 20;
-    std::vector<ServingIds> asked;
-    for (const auto& feature : ids) asked.push_back({name_, feature, Pooling::kSum, offsets});
+    Bags bags;
     std::vector<double> ms;
     const int64_t since_ns = Clock::Real()->NowNs();
     while (SecondsSince(since_ns) < flags_.seconds) {
-      for (auto& feature : ids) {
-        for (uint64_t& id : feature) id = random.Uniform(flags_.rows);
-      }
+      bags.Choose(flags_.rows, &random);
       const int64_t begun_ns = Clock::Real()->NowNs();
-      HOTBED_RETURN_IF_ERROR(reader_->Lookup(asked, {.timeout = absl::Seconds(10)}).status());
+      HOTBED_RETURN_IF_ERROR(
+          reader_->Lookup(bags.Asked(name_), {.timeout = absl::Seconds(10)}).status());
       ms.push_back(SecondsSince(begun_ns) * 1e3);
     }
     const double per_s = static_cast<double>(ms.size()) / SecondsSince(since_ns);
-    HOTBED_ASSIGN_OR_RETURN(const double pooled, WireBytes(ids, &offsets));
-    HOTBED_ASSIGN_OR_RETURN(const double unpooled, WireBytes(ids, nullptr));
+    HOTBED_ASSIGN_OR_RETURN(const double pooled, WireBytes(bags, /*pooled=*/true));
+    HOTBED_ASSIGN_OR_RETURN(const double unpooled, WireBytes(bags, /*pooled=*/false));
     std::printf(
         "%s: 8 features, bags of 20, 64 samples, one lookup at a time: %.0f pooled rows/s of %.2fM "
         "rows/s, p50 %.2f ms, p99 %.2f ms; %.0f bytes on the wire, %.3f of the unpooled rows\n",
-        format_.c_str(), per_s * 8 * 64, per_s * 8 * 64 * 20 / 1e6, Quantile(ms, 0.5),
-        Quantile(ms, 0.99), pooled, pooled / unpooled);
+        format_.c_str(), per_s * Bags::kPooledRows, per_s * Bags::kPooledRows * 20 / 1e6,
+        Quantile(ms, 0.5), Quantile(ms, 0.99), pooled, pooled / unpooled);
     return absl::OkStatus();
   }
 
-  // The bytes of the request and the answer of one lookup, of sums of bags or of each row.
-  absl::StatusOr<double> WireBytes(const std::vector<std::vector<uint64_t>>& ids,
-                                   const std::vector<uint32_t>* offsets) {
-    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
-    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
-    v1::ServingLookupRequest request;
-    for (const auto& feature : ids) {
-      v1::ServingLookupTable& asked = *request.add_tables();
-      asked.set_table(IdIn(map));
-      asked.set_ids(static_cast<uint32_t>(feature.size()));
-      request.mutable_ids()->append(reinterpret_cast<const char*>(feature.data()),
-                                    feature.size() * sizeof(uint64_t));
-      if (offsets == nullptr) continue;
-      asked.set_pooling(v1::SERVED_SUM);
-      asked.set_bags(static_cast<uint32_t>(offsets->size()));
-      request.mutable_offsets()->append(reinterpret_cast<const char*>(offsets->data()),
-                                        offsets->size() * sizeof(uint32_t));
-    }
+  static absl::StatusOr<v1::ServingLookupReply> Answer(v1::Serving::Stub* stub,
+                                                       const v1::ServingLookupRequest& request) {
     grpc::ClientContext context;
     v1::ServingLookupReply reply;
     const grpc::Status status = stub->Lookup(&context, request, &reply);
     if (!status.ok()) return absl::UnavailableError(status.error_message());
+    return reply;
+  }
+
+  // The bytes of the request and the answer of one lookup, of sums of bags or of each row.
+  absl::StatusOr<double> WireBytes(const Bags& bags, bool pooled) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
+    const v1::ServingLookupRequest request = bags.Request(IdIn(map), pooled);
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingLookupReply reply, Answer(stub.get(), request));
     return static_cast<double>(request.ByteSizeLong() + reply.ByteSizeLong());
   }
 
@@ -588,12 +649,13 @@ class Bench {
   std::unique_ptr<ServingClient> reader_;
   const Table* table_ = nullptr;
   uint64_t step_ = 0;
-  double peak_ = 0;  // lookups per second
-  mutable grpc::Alarm sent_;
+  double peak_ = 0;      // lookups per second
   std::string version_;  // of lookups
 };
 
 int Main(int argc, char** argv) {
+  TuneDataPlaneProcess();
+  if (const std::optional<int> served = roofs::ServeIfAsked(argc, argv)) return *served;
   Flags flags;
   CLI::App app("What readers of serving replicas get, beside a trainer that pushes");
   app.add_option("COORDINATOR", flags.coordinator, "HOST:PORT")->required();
@@ -608,6 +670,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--on-demand", flags.on_demand,
                "Measure the highest rate alone, once per line of standard input");
+  app.add_flag("--unary", flags.unary,
+               "Only lookups of 26 rows against bare gRPC calls, and bags at 50,000 rows/s");
   app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
   const bench::MachineNote note;

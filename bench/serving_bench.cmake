@@ -1,1 +1,1 @@
-hotbed_executable(serving_bench SRCS serving_bench.cc DEPS hotbed_client hotbed_serving_client hotbed_leader hotbed_proto hotbed_security hotbed_common CLI11::CLI11)
+hotbed_executable(serving_bench SRCS rated_lookups.cc serving_bench.cc DEPS hotbed_client hotbed_roofs hotbed_serving_client hotbed_leader hotbed_proto hotbed_security hotbed_common CLI11::CLI11)

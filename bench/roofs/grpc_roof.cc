@@ -225,6 +225,30 @@ absl::StatusOr<MessageRate> GrpcStream(const MessageLoad& load) {
   return MessageRate{messages_per_s, messages_per_s * (load.request_bytes + load.reply_bytes)};
 }
 
+absl::StatusOr<MessageRate> GrpcUnary(const MessageLoad& load) {
+  HOTBED_ASSIGN_OR_RETURN(const Session session, Connect(load));
+  const Payload request(load.request_bytes);
+  grpc::CompletionQueue queue;
+  std::vector<ClientUnary> calls(static_cast<size_t>(load.in_flight));
+  const auto begin = Clock::now();
+  for (ClientUnary& call : calls) call.Start(session.stub.get(), request.message(), &queue, begin);
+  uint64_t answered = 0;
+  bool failed = false;
+  void* tag;
+  bool ok;
+  while (!failed && Since(begin) < load.seconds && queue.Next(&tag, &ok)) {
+    auto* const call = static_cast<ClientUnary*>(tag);
+    failed = !call->ok();
+    ++answered;
+    call->Start(session.stub.get(), request.message(), &queue, begin);
+  }
+  const double messages_per_s = static_cast<double>(answered) / Since(begin);
+  Drain(&queue);
+  if (failed) return absl::UnavailableError("a call to the peer of a gRPC roof failed");
+  return MessageRate{messages_per_s,
+                     messages_per_s * static_cast<double>(load.request_bytes + load.reply_bytes)};
+}
+
 absl::StatusOr<double> GrpcUnaryP99(const MessageLoad& load, double rate) {
   HOTBED_ASSIGN_OR_RETURN(const Session session, Connect(load));
   const Payload request(load.request_bytes);

@@ -79,8 +79,11 @@ absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, do
 absl::StatusOr<double> DirectAppends(const std::string& dir, uint64_t record_bytes, int in_flight,
                                      double seconds);
 
-// Unary calls of generic ByteBuffer messages in an open loop at `rate` calls/s: the 99th percentile
-// of their latencies in seconds, which count from the time at which a call was scheduled.
+// Unary calls of generic ByteBuffer messages, `in_flight` at a time.
+absl::StatusOr<MessageRate> GrpcUnary(const MessageLoad& load);
+
+// The same in an open loop at `rate` calls/s: the 99th percentile of their latencies in seconds,
+// which count from the time at which a call was scheduled.
 absl::StatusOr<double> GrpcUnaryP99(const MessageLoad& load, double rate);
 
 }  // namespace hotbed::roofs
