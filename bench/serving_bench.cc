@@ -74,7 +74,7 @@ struct Flags {
   int threads = 4;           // that look up when the highest rate is measured
   double deadline_ms = 100;  // of lookups at a fixed rate
   bool unary = false;
-  std::string versions;  // directory of published versions; empty: none are published
+  std::string versions;    // directory of published versions; empty: none are published
   bool on_demand = false;  // the highest rate alone, whenever standard input says so
 };
 
