@@ -106,6 +106,14 @@ void TableVersions::NoteEnd(uint64_t number, const absl::Status& status, int64_t
   Wanted* const wanted = Find(number);
   if (wanted == nullptr) return;
   if (!status.ok()) wanted->not_before_ns = now_ns + kTakeUpAgainNs;
+  if (absl::IsCancelled(status))
+    return;  // the copy began again, which is no failure of the version
+  if (status.ok()) {
+    wanted->first_failed_ns = wanted->last_failed_ns = 0;
+  } else {
+    if (wanted->first_failed_ns == 0) wanted->first_failed_ns = now_ns;
+    wanted->last_failed_ns = now_ns;
+  }
   std::string trouble(status.message());
   if (trouble.size() > kVersionTroubleBytesMax) trouble.resize(kVersionTroubleBytesMax);
   if (!status.ok() && trouble != wanted->trouble) {
@@ -128,7 +136,10 @@ void TableVersions::Report(const VersionedRows& rows, v1::ReplicaReport* report)
     }
     said.set_rows_read(wanted.rows_read);
     said.set_rows_in_all(wanted.rows_in_all);
-    if (!said.held()) said.set_trouble(wanted.trouble);
+    if (said.held()) continue;
+    said.set_trouble(wanted.trouble);
+    said.set_failed_for_ms(
+        static_cast<uint64_t>((wanted.last_failed_ns - wanted.first_failed_ns) / kMillisecondNs));
   }
 }
 

@@ -40,6 +40,9 @@ class TableVersions {
     uint64_t rows_in_all = 0;
     std::string trouble;
     bool held = false;  // when Next was asked last
+    // Attempts that failed, one after another; 0: none.
+    int64_t first_failed_ns = 0;
+    int64_t last_failed_ns = 0;
     int64_t not_before_ns = 0;
   };
   const Wanted* Find(uint64_t number) const ABSL_SHARED_LOCKS_REQUIRED(mu_);

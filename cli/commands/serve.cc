@@ -237,6 +237,7 @@ Json AwaitedJson(const v1::ServedTable& table, const v1::ServingMap& map) {
                    {"server", awaited.server()},
                    {"part", awaited.part()},
                    {"trouble", awaited.trouble()},
+                   {"joins", awaited.joins()},
                    {"given_up_in_ms",
                     awaited.has_given_up_in_ms() ? Json(awaited.given_up_in_ms()) : Json()}});
   }
@@ -253,7 +254,9 @@ std::string AwaitedText(const v1::ServedTable& table, const std::string& name,
         &text, name, " waits with its new parts for version ", version, ", which part ",
         PartText(ServedPartOf(awaited), ""), " on ", awaited.server(),
         " does not hold: ", awaited.trouble(),
-        awaited.has_given_up_in_ms()
+        awaited.joins() ? absl::StrCat("; if that goes on for ", awaited.given_up_in_ms() / 1000,
+                                       " s, the table stays in the parts that it has")
+        : awaited.has_given_up_in_ms()
             ? absl::StrCat("; they follow without it in ", awaited.given_up_in_ms() / 1000, " s")
             : absl::StrCat("; it is current, so they wait until they hold it or another version is "
                            "current ('hotbed publish')"),

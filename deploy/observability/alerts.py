@@ -142,7 +142,7 @@ ALERTS = (
           "{{ $labels.instance }} does not answer lookups of table {{ $labels.table }}",
           "'hotbed serve status' tells how far it is, or what it lacks: memory, or a source",
           (('hotbed_serving_ready{instance="s",cut="present",table="t"}', "0x60"),)),
-    Alert("HotbedServingVersionsNotHeld", "hotbed_serving_versions_held < hotbed_serving_versions_ordered", "15m", "warning",
+    Alert("HotbedServingVersionsNotHeld", 'hotbed_serving_versions_held{cut="present"} < hotbed_serving_versions_ordered{cut="present"}', "15m", "warning",
           "{{ $labels.instance }} does not hold all versions of table {{ $labels.table }} that it is to have",
           "'hotbed serve status' tells why: memory, or files that are gone",
           (('hotbed_serving_versions_held{instance="s",cut="present",table="t"}', "1x60"),

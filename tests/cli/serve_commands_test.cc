@@ -158,6 +158,9 @@ TEST_F(ServeCommandsTest, PartsThatAreToFollowAreShown) {
       RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["beside"];
   EXPECT_EQ(beside["awaited_versions"][0]["version"], "v4");
   EXPECT_EQ(beside["awaited_versions"][0]["given_up_in_ms"], 61'500);
+  awaited.set_joins(true);
+  EXPECT_THAT(RunAt({"serve", "status"}).out,
+              HasSubstr("if that goes on for 61 s, the table stays in the parts that it has\n"));
   fake_.serving.map.clear_awaited();
   table.mutable_beside()->set_leaves(true);
   *fake_.serving.map.mutable_tables(0) = table;

@@ -39,6 +39,8 @@ class ServedCutsTest : public testing::Test {
     bool up = true;
     std::map<std::pair<uint32_t, uint32_t>, Copy> copies;  // by part, and of how many
     std::set<uint64_t> versions;                           // that it cannot take up
+    // By part and version.
+    std::map<std::pair<std::pair<uint32_t, uint32_t>, uint64_t>, uint64_t> failed_ms;
   };
 
   ServedCutsTest() { NewLeader(); }
@@ -72,6 +74,7 @@ class ServedCutsTest : public testing::Test {
     table.set_parts_min(parts);
     table.clear_beside();
     table.mutable_beside()->set_parts(parts);
+    table.mutable_beside()->set_asked(true);
     ++revision_;
   }
   void Run(int seconds) {
@@ -138,7 +141,15 @@ class ServedCutsTest : public testing::Test {
         version.set_number(number);
         version.set_bytes(version_bytes_ / part.second);
         version.set_held(copy.ready && !server->versions.contains(number));
-        if (!version.held() && copy.ready && says_why_) version.set_trouble("its files are gone");
+        uint64_t& failed_ms = server->failed_ms[{part, number}];
+        if (version.held() || !copy.ready || !says_why_) {
+          failed_ms = 0;
+          continue;
+        }
+        // A copy that has failed keeps its trouble while its next attempt goes on.
+        version.set_trouble("its files are gone");
+        version.set_failed_for_ms(failed_ms);
+        if (!next_attempt_lasts_) failed_ms += kTick / 1'000'000;
       }
     }
     ASSERT_TRUE(servers_->OnReport(now_ns_, report).ok());
@@ -202,6 +213,7 @@ class ServedCutsTest : public testing::Test {
   uint64_t version_bytes_ = 0;   // of all parts of each
   bool half_on_disk_ = false;    // all copies
   bool says_why_ = true;         // a copy that does not hold a version
+  bool next_attempt_lasts_ = false;
   std::vector<v1::ServedTable> maps_;
   int unanswered_ = 0;  // ticks in which readers missed a part
   int64_t now_ns_ = 0;
@@ -382,13 +394,16 @@ TEST_F(ServedCutsTest, AVersionThatPartsFailToTakeUpIsGivenUpAfterFiveMinutes) {
   says_why_ = true;
   Run(1);
   EXPECT_EQ(Awaited(), "6 on r1: its files are gone, 299 s");
+  next_attempt_lasts_ = true;
+  Run(400);
+  EXPECT_EQ(Parts(), 1u) << "it has failed once, and is being taken up again";
+  next_attempt_lasts_ = false;
   Run(280);
-  EXPECT_EQ(Parts(), 1u);
-  EXPECT_EQ(Awaited(), "6 on r1: its files are gone, 19 s");
   NewLeader();
-  Run(280);
-  EXPECT_EQ(Parts(), 1u) << "a new leader waits for five minutes of its own";
-  RunUntil(2, 40);
+  Run(10);
+  EXPECT_EQ(Parts(), 1u);
+  EXPECT_FALSE(Awaited().empty());
+  RunUntil(2, 30);
   EXPECT_EQ(Awaited(), "");
   EXPECT_EQ(unanswered_, 0);
 }
@@ -402,7 +417,12 @@ TEST_F(ServedCutsTest, PartsThatWouldFitAreNotJoinedAtTheCostOfAVersion) {
   for (int i = 0; i < 400 && Beside() == ""; ++i) Tick();
   ASSERT_EQ(Beside(), "1");
   fleet_[BesideOf(tables_[kTable]).servers(0)].versions = {5};
-  Run(320);
+  servers_->SetCurrent({5});         // the join ends, whether or not it is current
+  tables_[kTable].set_parts_min(1);  // somebody asked for that once
+  Run(200);
+  EXPECT_EQ(Beside(), "1");
+  for (int i = 0; i < 300 && Beside() != ""; ++i) Tick();
+  EXPECT_EQ(Beside(), "");
   EXPECT_EQ(Parts(), 2u) << Text();
   EXPECT_EQ(unanswered_, 0);
 }
@@ -420,6 +440,22 @@ TEST_F(ServedCutsTest, AVersionThatFailsForAWhileIsWaitedForAgain) {
   Run(200);
   EXPECT_EQ(Parts(), 1u) << "neither has failed for five minutes";
   RunUntil(2, 120);
+}
+
+TEST_F(ServedCutsTest, APartThatFailsLaterHasFiveMinutesOfItsOwn) {
+  Start({100, 100, 100}, 40);
+  versions_ = {6};
+  fleet_["r1"].versions = {6};
+  Run(5);
+  AskFor(2);
+  Run(1);
+  ASSERT_EQ(tables_[kTable].servers(0), "r0");
+  ASSERT_EQ(absl::StrJoin(BesideOf(tables_[kTable]).servers(), " "), "r1 r2");
+  Run(290);
+  fleet_["r2"].versions = {6};
+  fleet_["r1"].versions.clear();
+  Run(60);
+  EXPECT_EQ(Parts(), 1u) << Text();
 }
 
 TEST_F(ServedCutsTest, ACurrentVersionIsNotGivenUp) {

@@ -64,7 +64,13 @@ class VersionStory : public CoreStory {
         v1::VersionReport& held = *replica.add_versions();
         held.set_number(version.number());
         held.set_held(!missing_[name].contains(version.name()));
-        if (!held.held()) held.set_trouble("its files are gone");
+        if (held.held()) {
+          failed_ms_[name].erase(version.name());
+          continue;
+        }
+        held.set_trouble("its files are gone");
+        held.set_failed_for_ms(failed_ms_[name][version.name()]);
+        failed_ms_[name][version.name()] += 500;  // between two reports
       }
     }
     auto orders = rig_.Call<v1::ServingOrders>(report);
@@ -133,6 +139,7 @@ class VersionStory : public CoreStory {
 
   std::map<std::string, v1::ServingOrders> orders_;
   std::map<std::string, std::set<std::string>> missing_;
+  std::map<std::string, std::map<std::string, uint64_t>> failed_ms_;
   uint64_t rows_asked_ = 0;  // between two reports, of each copy of the first table
   std::map<std::string, uint64_t> lookup_rows_;
 };

@@ -62,10 +62,10 @@ std::string GivenUpText(const OperationContext& context, const ServedVersions& v
   std::vector<std::string> texts;
   for (const LackedVersion& lacked : context.serving->Lacked(context.now_ns, had)) {
     const auto version = versions.find(lacked.number);
-    if (!lacked.given_up || version == versions.end()) continue;
+    if (!lacked.failed || version == versions.end()) continue;
     texts.push_back(absl::StrCat("version ", version->second.name(), ", which part ",
                                  lacked.part.part + 1, " on ", lacked.server,
-                                 " has not taken up for ", lacked.failing_ns / kSecondNs,
+                                 " has not taken up for ", lacked.failed_ns / kSecondNs,
                                  " s: ", lacked.trouble));
   }
   return absl::StrJoin(texts, "; ");
@@ -220,6 +220,7 @@ class ServeTables {
     } else if (!table->has_beside() || ServedPartsOf(BesideOf(*table)) != parts) {
       table->clear_beside();
       table->mutable_beside()->set_parts(parts);
+      table->mutable_beside()->set_asked(true);
     }
     return absl::OkStatus();
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 
 namespace hotbed {
 namespace {
@@ -16,13 +17,15 @@ namespace {
 constexpr double kJoinedRateShare = 0.7;
 constexpr int64_t kLookForJoinsNs = 10'000'000'000;  // that takes as long as placing all tables
 
-// Why the copy does not hold the version; empty: it does not say.
-std::string TroubleOf(const v1::ReplicaReport& replica, uint64_t number) {
+// What the copy says of the version; nothing, where it says nothing.
+v1::VersionReport SaidOf(const v1::ReplicaReport& replica, uint64_t number) {
   for (const v1::VersionReport& version : replica.versions()) {
-    if (version.number() == number) return version.trouble();
+    if (version.number() == number) return version;
   }
-  return "";
+  return {};
 }
+
+bool HasFailed(const LackedVersion& version) { return version.failed; }
 
 bool IsGivenUp(const LackedVersion& version) { return version.given_up; }
 
@@ -45,11 +48,6 @@ void Follow(const v1::ServedTable& cut, v1::ServedTable* table) {
   SetBeside(before, /*leaves=*/true, table);
 }
 
-// Whether fewer parts are coming, because they would fit and not because a person has asked.
-bool Joins(const v1::ServedTable& table, const v1::ServedTable& cut) {
-  return ServedPartsOf(cut) < ServedPartsOf(table) && ServedPartsOf(cut) != table.parts_min();
-}
-
 // The fewest servers that any part has.
 uint32_t LeastCopies(const v1::ServedTable& table) {
   std::vector<uint32_t> copies(ServedPartsOf(table));
@@ -62,11 +60,15 @@ uint32_t LeastCopies(const v1::ServedTable& table) {
 
 }  // namespace
 
+bool JoinsParts(const v1::ServedTable& table) {
+  return IsComing(table) && !table.beside().asked() &&
+         ServedPartsOf(BesideOf(table)) < ServedPartsOf(table);
+}
+
 void ServedCuts::Begin() {
   left_since_ns_.clear();
   may_join_since_ns_.clear();
   stuck_since_ns_.clear();
-  failing_since_ns_.clear();
   look_for_joins_ns_ = 0;
 }
 
@@ -154,16 +156,19 @@ std::vector<LackedVersion> ServedCuts::Lacked(int64_t now_ns, const v1::ServedTa
       const v1::ReplicaReport* const replica = fleet_.FindReplica(name, cut.table(), part);
       if (!fleet_.Works(now_ns, name) || replica == nullptr || replica->full_bytes() != 0) continue;
       if (fleet_.Holds(name, cut.table(), part, number)) continue;
-      const std::string trouble = TroubleOf(*replica, number);
-      if (!one.server.empty() && (trouble.empty() || !one.trouble.empty())) continue;
+      const v1::VersionReport said = SaidOf(*replica, number);
+      const int64_t failed_ns = static_cast<int64_t>(said.failed_for_ms()) * kMillisecondNs;
+      const bool says_more =
+          one.trouble.empty() ? !said.trouble().empty() : failed_ns > one.failed_ns;
+      if (!one.server.empty() && !says_more) continue;
       one.server = name;
       one.part = part;
-      one.trouble = trouble;
+      one.trouble = said.trouble();
+      one.failed_ns = failed_ns;
     }
     if (one.server.empty()) continue;
-    const auto since = failing_since_ns_.find({table.table(), number});
-    one.failing_ns = since == failing_since_ns_.end() ? 0 : now_ns - since->second;
-    one.given_up = !one.current && one.failing_ns >= options_.give_version_up_after_ns;
+    one.failed = one.failed_ns >= options_.give_version_up_after_ns;
+    one.given_up = one.failed && !one.current;
     lacked.push_back(std::move(one));
   }
   return lacked;
@@ -232,13 +237,13 @@ void ServedCuts::Recut(int64_t now_ns, const ServedTables& tables, const v1::Tab
   others[table->table()].clear_beside();
   placement_.Fill(now_ns, others, spec, &cut, CopyPlacement::Room::kEnough);
   // Parts are not joined to be read from disk.
-  const bool joins = Joins(*table, cut);
+  const bool joins = JoinsParts(*table);
   if (!joins) placement_.Fill(now_ns, others, spec, &cut, CopyPlacement::Room::kDisk);
   const PartStates states = StatesOf(now_ns, cut);
   const bool too_large = states.hopeful.size() < states.placed.size() ||
                          (joins && states.placed.size() < ServedPartsOf(cut));
   const std::vector<LackedVersion> lacked = Lacked(now_ns, *table);
-  if (joins && std::any_of(lacked.begin(), lacked.end(), IsGivenUp)) {
+  if (joins && std::any_of(lacked.begin(), lacked.end(), HasFailed)) {
     table->clear_beside();  // saving servers is not worth a version
   } else if (MayFollow(now_ns, *table, cut)) {
     Follow(cut, table);
@@ -302,7 +307,6 @@ void ServedCuts::Note(int64_t now_ns, const ServedTables& tables, const TableSpe
   absl::erase_if(left_since_ns_, gone);
   absl::erase_if(may_join_since_ns_, gone);
   absl::erase_if(stuck_since_ns_, gone);
-  NoteFailing(now_ns, tables);
   for (const auto& [id, table] : tables) {
     if (IsStuck(now_ns, table)) {
       stuck_since_ns_.try_emplace(id, now_ns);
@@ -330,16 +334,6 @@ void ServedCuts::Note(int64_t now_ns, const ServedTables& tables, const TableSpe
   }
 }
 
-void ServedCuts::NoteFailing(int64_t now_ns, const ServedTables& tables) {
-  absl::btree_map<std::pair<TableId, uint64_t>, int64_t> failing;
-  for (const auto& [id, table] : tables) {
-    for (const LackedVersion& lacked : Lacked(now_ns, table)) {
-      if (!lacked.trouble.empty()) failing[{id, lacked.number}] = now_ns - lacked.failing_ns;
-    }
-  }
-  failing_since_ns_ = std::move(failing);
-}
-
 bool ServedCuts::JoinIsDue(int64_t now_ns, TableId table) const {
   const auto since = may_join_since_ns_.find(table);
   return since != may_join_since_ns_.end() && now_ns - since->second >= options_.join_after_ns;
@@ -354,7 +348,9 @@ std::string ServedCuts::States(int64_t now_ns, const ServedTables& tables) const
     }
     if (!table.has_beside()) continue;
     if (IsComing(table)) {
-      absl::StrAppend(&states, " ", id, ":", MayFollow(now_ns, table, BesideOf(table)));
+      const std::vector<LackedVersion> lacked = Lacked(now_ns, table);
+      absl::StrAppend(&states, " ", id, ":", MayFollow(now_ns, table, BesideOf(table)),
+                      std::count_if(lacked.begin(), lacked.end(), HasFailed));
     } else {
       const auto since = left_since_ns_.find(id);
       absl::StrAppend(&states, " ", id, "-",

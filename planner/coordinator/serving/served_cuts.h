@@ -24,12 +24,15 @@ struct LackedVersion {
   uint64_t number = 0;
   std::string server;  // whose part it is
   ServedPart part;
-  std::string trouble;     // for people: why; empty: it is being taken up
-  int64_t failing_ns = 0;  // for so long there has been trouble
-  bool current = false;    // of its model
-  // The parts may follow without it; those that are joined because they would fit do not follow.
-  bool given_up = false;
+  std::string trouble;    // for people: why; empty: nothing has failed
+  int64_t failed_ns = 0;  // from the first to the last of its attempts that failed in a row
+  bool current = false;   // of its model
+  bool failed = false;    // for as long as is waited for at most
+  bool given_up = false;  // the parts may follow without it
 };
+
+// Whether fewer parts are coming because they would fit, and not because a person has asked.
+bool JoinsParts(const v1::ServedTable& table);
 
 class ServedCuts {
  public:
@@ -47,7 +50,7 @@ class ServedCuts {
   void Begin();
   // Versions that are current of their models. Parts are not to follow without these.
   void SetCurrent(std::set<uint64_t> versions) { current_ = std::move(versions); }
-  // Notes since when cuts leave, tables may be joined, tables are stuck and versions fail.
+  // Notes since when cuts leave, tables may be joined and tables are stuck.
   void Note(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs);
   // All that a cut may depend on, besides the tables and servers.
   std::string States(int64_t now_ns, const ServedTables& tables) const;
@@ -61,8 +64,8 @@ class ServedCuts {
   std::optional<v1::ServedTable> JoinIfDue(int64_t now_ns, const ServedTables& tables,
                                            const v1::TableSpec& spec,
                                            const v1::ServedTable& table) const;
-  // What the coming cut of the table lacks of versions; none, where no cut is coming. Of each
-  // version it names one part that lacks it, if possible one that says why.
+  // What the coming cut of the table lacks of versions; none, where no cut is coming. Each version
+  // comes with the part that has failed to take it up for longest.
   std::vector<LackedVersion> Lacked(int64_t now_ns, const v1::ServedTable& table) const;
 
  private:
@@ -89,7 +92,6 @@ class ServedCuts {
                                         const v1::TableSpec& spec,
                                         const v1::ServedTable& table) const;
   bool JoinIsDue(int64_t now_ns, TableId table) const;
-  void NoteFailing(int64_t now_ns, const ServedTables& tables);
 
   const Options options_;
   const ServingFleet& fleet_;
@@ -98,8 +100,6 @@ class ServedCuts {
   absl::btree_map<TableId, int64_t> left_since_ns_;
   absl::btree_map<TableId, int64_t> may_join_since_ns_;
   absl::btree_map<TableId, int64_t> stuck_since_ns_;  // also while other parts are loaded
-  // Since when a coming cut of the table has failed to take the version up.
-  absl::btree_map<std::pair<TableId, uint64_t>, int64_t> failing_since_ns_;
   int64_t look_for_joins_ns_ = 0;
 };
 

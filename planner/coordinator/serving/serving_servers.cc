@@ -112,7 +112,7 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     *map.add_tables() = table;
     *map.add_specs() = spec->second;
     for (const LackedVersion& lacked : Lacked(now_ns, table)) {
-      if (lacked.trouble.empty() || lacked.given_up) continue;
+      if (lacked.trouble.empty()) continue;
       v1::AwaitedVersion& awaited = *map.add_awaited();
       awaited.set_table(id);
       awaited.set_number(lacked.number);
@@ -120,8 +120,9 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
       awaited.set_part(lacked.part.part);
       awaited.set_parts(lacked.part.parts);
       awaited.set_trouble(lacked.trouble);
-      if (lacked.current) continue;
-      const int64_t left_ns = options_.give_version_up_after_ns - lacked.failing_ns;
+      awaited.set_joins(JoinsParts(table));
+      if (lacked.current && !awaited.joins()) continue;
+      const int64_t left_ns = options_.give_version_up_after_ns - lacked.failed_ns;
       awaited.set_given_up_in_ms(
           static_cast<uint64_t>(std::max<int64_t>(left_ns, 0) / kMillisecondNs));
     }
