@@ -111,7 +111,9 @@ class PosixFile : public WritableFile {
   uint64_t size_;
 };
 
-// One byte per page of a mapped file: whether it is in memory.
+// Asks for one byte per page of a mapped file, whether the page is in memory. A last page that the
+// file fills in part does not count: where blocks are shorter than pages, the system says that a
+// page is not in memory until all of its blocks are written.
 bool AllPagesInMemory(int fd, uint64_t bytes) {
   void* const data = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return false;
@@ -119,6 +121,7 @@ bool AllPagesInMemory(int fd, uint64_t bytes) {
   std::vector<unsigned char> pages((bytes + page - 1) / page);
   const bool known = mincore(data, bytes, pages.data()) == 0;
   munmap(data, bytes);
+  pages.resize(bytes / page);
   return known && std::all_of(pages.begin(), pages.end(), [](unsigned char c) { return c & 1; });
 }
 

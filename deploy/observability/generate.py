@@ -47,7 +47,8 @@ def metrics_page(metrics):
         f"<!-- {MARK} -->", "",
         "`/metrics` on the admin port of every process, in Prometheus's text format. Counters end in `_total` and begin at",
         "zero with each process. A histogram has the series `_bucket`, `_sum` and `_count`. No label has a value that clients",
-        "choose freely, except the names of tables and of groups of trainers.", "",
+        "choose freely, except the names of tables and of groups of trainers. Of a few counters there is also the time of",
+        "the last count, in seconds since 1970: a gauge that ends in `_last_timestamp_seconds` in place of `_total`.", "",
         "Alert rules and dashboards are made from this list ([deploy/observability](../deploy/observability)).", ""]
     for exporter, title in (("server", "hotbed-server"), ("coordinator", "hotbed-coordinator"), ("both", "Both")):
         lines += [f"## {title}", "", "| metric | type | unit | labels | meaning |", "|---|---|---|---|---|"]

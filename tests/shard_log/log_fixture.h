@@ -133,6 +133,16 @@ class LogTest : public ::testing::Test {
   std::string SegmentPath(uint64_t sequence) {
     return absl::StrCat(kLogDir, "/", SegmentName(sequence));
   }
+  // The path of the newest segment, and whether it is written over an older one.
+  std::string Newest() {
+    std::string newest;
+    const std::vector<std::string> names = *files_.List(kLogDir);
+    for (const std::string& name : names) {
+      if (ParseSegmentName(name).has_value()) newest = absl::StrCat(kLogDir, "/", name);
+    }
+    return newest;
+  }
+  bool Reused() { return DecodeSegmentHeader(*files_.ReadAll(Newest()))->reused; }
   std::string Contents(uint64_t sequence) { return *files_.ReadAll(SegmentPath(sequence)); }
   // Replaces a segment as kill -9 or a broken disk would leave it.
   void SetContents(uint64_t sequence, const std::string& bytes) {

@@ -44,6 +44,16 @@ class SparesTest : public LogTest {
     ASSERT_TRUE(AppendCommit(log, kShardA, lsn, 8, 8).ok());
     if (lsn > kNeeded) log->SetLeastNeeded(kShardA, lsn - kNeeded + 1);
   }
+  // One write of `count` records.
+  void AppendGroup(ShardLog* log, Lsn first, Lsn count) {
+    std::vector<std::unique_ptr<TestRecord>> records;
+    for (Lsn lsn = first; lsn < first + count; ++lsn) {
+      records.push_back(MakeRecord(kShardA, lsn, 8, 8));
+      hotbed::Append(log, records.back().get());
+    }
+    log->Commit();
+    for (const auto& record : records) ASSERT_TRUE(record->result.ok()) << record->result;
+  }
   // A log whose newest segment is a reused one with two records; its last LSN.
   Lsn Fill(ShardLog* log) {
     Lsn lsn = 0;
@@ -51,14 +61,6 @@ class SparesTest : public LogTest {
     EXPECT_EQ(log->GetUsage().bytes % kSegmentBytes, 64 + 2 * kRecord);
     EXPECT_TRUE(Reused());
     return lsn;
-  }
-  std::string Newest() {
-    std::string newest;
-    const std::vector<std::string> names = *files_.List(kLogDir);
-    for (const std::string& name : names) {
-      if (ParseSegmentName(name).has_value()) newest = absl::StrCat(kLogDir, "/", name);
-    }
-    return newest;
   }
   // The segments of this process that began in such a file.
   static uint64_t Begun(absl::string_view file) {
@@ -70,7 +72,6 @@ class SparesTest : public LogTest {
     ADD_FAILURE() << "no counter of segments " << file;
     return 0;
   }
-  bool Reused() { return DecodeSegmentHeader(*files_.ReadAll(Newest()))->reused; }
   size_t Spares() {
     const std::vector<std::string> names = *files_.List(kLogDir);
     return std::count_if(names.begin(), names.end(),
@@ -394,26 +395,52 @@ TEST_F(SparesTest, ADiskThatIsShortOfSpaceGetsSparesBack) {
   EXPECT_EQ(Restart(&log).back(), NameOf(kShardA, next));
 }
 
-// A write that a kill cut at any byte, over the records of an older segment, which lie at the same
-// offsets.
+// A write of a record, or of a group of two, that a kill cut at any byte, over the records of an
+// older segment, which lie at the same offsets.
 TEST_F(SparesTest, AWriteCutAtAnyByteEndsTheLogBeforeIt) {
-  auto log = Open();
-  const Lsn lsn = Fill(log.get());
-  const std::string path = Newest();
-  const std::string before = *files_.ReadAll(path);
-  const std::string marks = *files_.ReadAll("/MARKS");
-  Append(log.get(), lsn + 1);
-  const std::string after = *files_.ReadAll(path);
-  ASSERT_EQ(before.size(), after.size());
+  for (const Lsn count : {Lsn{1}, Lsn{2}}) {
+    SCOPED_TRACE(count);
+    Reset();
+    auto log = Open();
+    const Lsn lsn = Fill(log.get());
+    const std::string path = Newest();
+    const std::string before = *files_.ReadAll(path);
+    const std::string marks = *files_.ReadAll("/MARKS");
+    AppendGroup(log.get(), lsn + 1, count);
+    const std::string after = *files_.ReadAll(path);
+    ASSERT_EQ(before.size(), after.size());
+    const uint64_t begin = 64 + 2 * kRecord;
+    const uint64_t end = log->GetUsage().bytes % kSegmentBytes;
+    for (uint64_t cut = begin; cut <= end; cut += cut < begin + 140 ? 1 : 9) {
+      SCOPED_TRACE(cut);
+      ASSERT_TRUE(files_.WriteAtomically("/MARKS", marks).ok());
+      ASSERT_TRUE(files_.WriteAtomically(path, after.substr(0, cut) + before.substr(cut)).ok());
+      const std::vector<std::string> found = Restart(&log);
+      ASSERT_THAT(log->damage(), IsEmpty());
+      const bool whole = after.substr(0, cut) + before.substr(cut) == after;
+      EXPECT_EQ(found.back(), NameOf(kShardA, whole ? lsn + count : lsn));
+    }
+  }
+}
+
+TEST_F(SparesTest, DamageInAGroupBeforeTheMarkIsDamage) {
+  Reset();
+  auto first = Open();
+  const Lsn lsn = Fill(first.get());
   const uint64_t begin = 64 + 2 * kRecord;
-  for (uint64_t cut = begin; cut <= begin + kRecord; cut += cut < begin + 140 ? 1 : 9) {
-    SCOPED_TRACE(cut);
-    ASSERT_TRUE(files_.WriteAtomically("/MARKS", marks).ok());
-    ASSERT_TRUE(files_.WriteAtomically(path, after.substr(0, cut) + before.substr(cut)).ok());
-    const std::vector<std::string> found = Restart(&log);
-    ASSERT_THAT(log->damage(), IsEmpty());
-    const bool whole = after.substr(0, cut) + before.substr(cut) == after;
-    EXPECT_EQ(found.back(), NameOf(kShardA, whole ? lsn + 1 : lsn));
+  AppendGroup(first.get(), lsn + 1, 2);
+  const uint64_t end = first->GetUsage().bytes % kSegmentBytes;
+  first = nullptr;
+  for (uint64_t byte = begin; byte < end; byte += 29) {
+    SCOPED_TRACE(byte);
+    Reset();
+    auto log = Open();
+    (void)Fill(log.get());
+    AppendGroup(log.get(), lsn + 1, 2);
+    files_.FlipBit(Newest(), byte, 3);
+    (void)Restart(&log);
+    ASSERT_FALSE(log->damage().empty());
+    EXPECT_THAT(log->damage()[0].message, HasSubstr("damaged at offset"));
   }
 }
 

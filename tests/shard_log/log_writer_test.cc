@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "tests/shard_log/log_fixture.h"
 
@@ -12,7 +13,58 @@ namespace log_writer_test {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST_F(LogTest, RecordsComeBackInOrder) {
+// Runs each test with a log that begins new files, and with one that is written over old segments.
+class WriterTest : public LogTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  WriterTest() {
+    if (GetParam()) options_.segment_bytes = 16 << 10;  // each Open fills several
+  }
+
+  std::unique_ptr<ShardLog> Open() {
+    if (!GetParam()) return LogTest::Open();
+    marks_ = *Marks::Open("/MARKS", &files_, /*make=*/!files_.Exists("/MARKS"));
+    options_.marks = marks_.get();
+    ++options_.run;
+    std::unique_ptr<ShardLog> log = LogTest::Open();
+    if (old_lsn_ == 0) WriteOverOldSegments(log.get());  // later the records of the test keep all
+    return log;
+  }
+  // kill -9 and the next start.
+  void Restart(std::unique_ptr<ShardLog>* log) {
+    files_.Kill();
+    log->reset();
+    *log = Open();
+  }
+  static std::vector<std::string> Replayed(ShardLog* log) {
+    std::vector<std::string> names = hotbed::Replayed(log);
+    std::erase_if(names, [](const std::string& name) {
+      return absl::StartsWith(name, kOldShard.ToString() + " ");
+    });
+    return names;
+  }
+
+ private:
+  static constexpr ShardId kOldShard{99, 0};
+
+  // Afterwards the newest segment is written over an older one, and there are spares for the next.
+  void WriteOverOldSegments(ShardLog* log) {
+    const uint64_t segments = log->GetUsage().segments;
+    while (log->GetUsage().segments < segments + 6) AppendOld(log);
+    log->SetLeastNeeded(kOldShard, old_lsn_ + 1);
+    while (!Reused()) AppendOld(log);
+    log->ForgetShard(kOldShard);
+  }
+  void AppendOld(ShardLog* log) {
+    ASSERT_TRUE(AppendCommit(log, kOldShard, ++old_lsn_, 8, 8).ok());
+  }
+
+  std::unique_ptr<Marks> marks_;
+  Lsn old_lsn_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Files, WriterTest, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "Old" : "New"; });
+
+TEST_P(WriterTest, RecordsComeBackInOrder) {
   std::vector<std::string> want;
   {
     auto log = Open();
@@ -32,12 +84,12 @@ TEST_F(LogTest, RecordsComeBackInOrder) {
   EXPECT_TRUE(log->damage().empty());
   EXPECT_EQ(log->GetUsage().torn_bytes, 0);
   ASSERT_TRUE(AppendCommit(log.get(), kShardB, 2).ok());
-  log = Open();
+  Restart(&log);
   want.push_back(NameOf(kShardB, 2));
   EXPECT_EQ(Replayed(log.get()), want);
 }
 
-TEST_F(LogTest, ScatteredRowsReadAsContiguousOnes) {
+TEST_P(WriterTest, ScatteredRowsReadAsContiguousOnes) {
   auto log = Open();
   const auto record = MakeRecord(kShardA, 1, 40, 6);
   std::vector<std::vector<uint8_t>> scattered;
@@ -49,8 +101,9 @@ TEST_F(LogTest, ScatteredRowsReadAsContiguousOnes) {
   EXPECT_THAT(Replayed(log.get()), ElementsAre(NameOf(kShardA, 1)));
 }
 
-TEST_F(LogTest, OneWriteTakesEverythingQueued) {
+TEST_P(WriterTest, OneWriteTakesEverythingQueued) {
   auto log = Open();
+  const ShardLog::Usage before = log->GetUsage();
   std::vector<std::unique_ptr<TestRecord>> records;
   for (Lsn lsn = 1; lsn <= 20; ++lsn) {
     records.push_back(MakeRecord(kShardA, lsn, 4, 4));
@@ -62,15 +115,16 @@ TEST_F(LogTest, OneWriteTakesEverythingQueued) {
     EXPECT_EQ(record->completions, 1);
     EXPECT_TRUE(record->result.ok());
   }
-  EXPECT_EQ(log->GetUsage().appends, 20);
-  EXPECT_EQ(log->GetUsage().writes, 1);
+  EXPECT_EQ(log->GetUsage().appends, before.appends + 20);
+  EXPECT_EQ(log->GetUsage().writes, before.writes + 1);
 }
 
-TEST_F(LogTest, ThreadsShareWritesAndKeepEachShardsOrder) {
+TEST_P(WriterTest, ThreadsShareWritesAndKeepEachShardsOrder) {
   options_.segment_bytes = 16 << 10;
   constexpr uint32_t kThreads = 4;
   constexpr Lsn kEach = 300;
   auto log = Open();
+  const uint64_t writes = log->GetUsage().writes;
   // Completions come on any of the threads: a record stays where it is until all are done.
   std::vector<std::vector<std::unique_ptr<TestRecord>>> records(kThreads);
   std::vector<std::thread> threads;
@@ -95,7 +149,7 @@ TEST_F(LogTest, ThreadsShareWritesAndKeepEachShardsOrder) {
   }
   for (std::thread& thread : threads) thread.join();
   ASSERT_EQ(completed, kThreads * kEach);
-  EXPECT_LE(log->GetUsage().writes, kThreads * kEach + log->GetUsage().segments);
+  EXPECT_LE(log->GetUsage().writes - writes, kThreads * kEach + log->GetUsage().segments);
   const std::vector<std::string> found = Replayed(log.get());
   for (uint32_t t = 0; t < kThreads; ++t) {
     std::vector<std::string> want;
@@ -117,7 +171,7 @@ struct OwnedAppend {
   LogAppend append;
 };
 
-TEST_F(LogTest, CompletionsRunInOrderAndMayFreeTheirAppend) {
+TEST_P(WriterTest, CompletionsRunInOrderAndMayFreeTheirAppend) {
   auto log = Open();
   std::vector<Lsn> order;
   for (Lsn lsn = 1; lsn <= 5; ++lsn) {
@@ -136,7 +190,7 @@ TEST_F(LogTest, CompletionsRunInOrderAndMayFreeTheirAppend) {
   EXPECT_THAT(order, ElementsAre(1, 2, 3, 4, 5));
 }
 
-TEST_F(LogTest, ACompletionMayAppendAndCommit) {
+TEST_P(WriterTest, ACompletionMayAppendAndCommit) {
   auto log = Open();
   const auto first = MakeRecord(kShardA, 1, 2, 2);
   const auto second = MakeRecord(kShardA, 2, 2, 2);
@@ -150,7 +204,7 @@ TEST_F(LogTest, ACompletionMayAppendAndCommit) {
   EXPECT_TRUE(second->result.ok()) << second->result;
 }
 
-TEST_F(LogTest, SegmentsRollAndAreReadAsOneLog) {
+TEST_P(WriterTest, SegmentsRollAndAreReadAsOneLog) {
   options_.segment_bytes = 2048;
   std::vector<std::string> want;
   {
@@ -221,7 +275,7 @@ TEST_F(LogTest, DiskFullFailsWithoutATraceAndResumes) {
   EXPECT_EQ(log->GetUsage().torn_bytes, 0);
 }
 
-TEST_F(LogTest, ARefusedLsnMustComeAgainBeforeThoseBehindIt) {
+TEST_P(WriterTest, ARefusedLsnMustComeAgainBeforeThoseBehindIt) {
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
   files_.FailAppends(1);
@@ -258,7 +312,7 @@ TEST_F(LogTest, AFailedSegmentRollLeavesTheOldSegmentInUse) {
   EXPECT_TRUE(log->damage().empty());
 }
 
-TEST_F(LogTest, AFailedSyncPoisons) {
+TEST_P(WriterTest, AFailedSyncPoisons) {
   options_.sync_interval_ms = 0;
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
@@ -268,12 +322,11 @@ TEST_F(LogTest, AFailedSyncPoisons) {
   EXPECT_EQ(log->TryResume().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(log->Sync().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(log->GetUsage().read_only);
-  files_.Kill();
-  log = Open();
+  Restart(&log);
   EXPECT_THAT(Replayed(log.get()), ElementsAre(NameOf(kShardA, 1)));
 }
 
-TEST_F(LogTest, AFailedBackgroundSyncPoisons) {
+TEST_P(WriterTest, AFailedBackgroundSyncPoisons) {
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
   files_.FailSyncs(1);
@@ -281,7 +334,7 @@ TEST_F(LogTest, AFailedBackgroundSyncPoisons) {
   EXPECT_EQ(AppendCommit(log.get(), kShardA, 2).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(LogTest, TheQueueIsBounded) {
+TEST_P(WriterTest, TheQueueIsBounded) {
   options_.queue_bytes_max = 1000;
   auto log = Open();
   std::vector<std::unique_ptr<TestRecord>> records;
@@ -301,7 +354,7 @@ TEST_F(LogTest, TheQueueIsBounded) {
   EXPECT_TRUE(AppendCommit(log.get(), kShardA, taken + 1).ok());
 }
 
-TEST_F(LogTest, AnOversizedRecordIsRefusedAlone) {
+TEST_P(WriterTest, AnOversizedRecordIsRefusedAlone) {
   auto log = Open();
   const auto record = MakeRecord(kShardA, 1, 1, 1);
   record->header.id_count = 9 << 20;
@@ -309,7 +362,7 @@ TEST_F(LogTest, AnOversizedRecordIsRefusedAlone) {
   EXPECT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
 }
 
-TEST_F(LogTest, SyncCoversEverySegmentWrittenSinceTheLast) {
+TEST_P(WriterTest, SyncCoversEverySegmentWrittenSinceTheLast) {
   options_.segment_bytes = 1024;
   options_.rebooted = true;
   auto log = Open();
@@ -319,12 +372,13 @@ TEST_F(LogTest, SyncCoversEverySegmentWrittenSinceTheLast) {
   EXPECT_EQ(log->GetUsage().unsynced_age_ns, 5);
   ASSERT_TRUE(log->Sync().ok());
   EXPECT_EQ(log->GetUsage().unsynced_bytes, 0);
+  log = nullptr;
   files_.Crash();
   log = Open();
   EXPECT_EQ(Replayed(log.get()).size(), 12);
 }
 
-TEST_F(LogTest, ZeroIntervalSurvivesPowerLossWithEveryAcknowledgement) {
+TEST_P(WriterTest, ZeroIntervalSurvivesPowerLossWithEveryAcknowledgement) {
   options_.sync_interval_ms = 0;
   options_.segment_bytes = 1500;
   options_.rebooted = true;
@@ -339,7 +393,7 @@ TEST_F(LogTest, ZeroIntervalSurvivesPowerLossWithEveryAcknowledgement) {
   }
 }
 
-TEST_F(LogTest, TheSyncThreadSyncsByItself) {
+TEST_P(WriterTest, TheSyncThreadSyncsByItself) {
   options_.sync_interval_ms = 1;
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
