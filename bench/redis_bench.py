@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -42,6 +43,9 @@ def command(*words):
 class Redis:
     def __init__(self, args, directory):
         self.args, self.port = args, free_port()
+        for program in ("redis-server", "redis-benchmark"):
+            if shutil.which(program) is None:
+                raise RuntimeError(f"there is no {program}")
         self.log = open(os.path.join(directory, "redis.log"), "w", encoding="utf-8")
         self.process = subprocess.Popen(["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                                          "--dir", directory], stdout=self.log, stderr=self.log)
@@ -98,13 +102,17 @@ class Hotbed:
         self.cluster = subprocess.Popen([program("hotbed"), "up", "--data-dir", os.path.join(directory, "hotbed"), "--servers", "1",
                                          "--serving", "1", "--port", "0", "--host-bytes", args.host_bytes, "-o", "json"],
                                         stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL, text=True)
-        line = self.cluster.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the cluster did not start; see {self.log.name}")
-        self.bench = subprocess.Popen([program("serving_bench"), json.loads(line)["coordinator"], "--on-demand", "--formats=fp32",
-                                       f"--rows={args.rows}", f"--dim={args.dim}", f"--ids={args.ids}", f"--threads={args.threads}",
-                                       f"--seconds={args.seconds}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.line("bytes a row")  # it is loaded
+        try:
+            line = self.cluster.stdout.readline()
+            if not line:
+                raise RuntimeError("the cluster did not start")
+            self.bench = subprocess.Popen([program("serving_bench"), json.loads(line)["coordinator"], "--on-demand", "--formats=fp32",
+                                           f"--rows={args.rows}", f"--dim={args.dim}", f"--ids={args.ids}", f"--threads={args.threads}",
+                                           f"--seconds={args.seconds}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.line("bytes a row")  # it is loaded
+        except BaseException:
+            self.stop()
+            raise
 
     def line(self, wanted):
         line = self.bench.stdout.readline()

@@ -63,7 +63,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-// As metrics have it.
+// The word that metrics have for it.
 std::string CutName(TableReplica::Cut cut) {
   switch (cut) {
     case TableReplica::Cut::kComing:

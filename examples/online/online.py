@@ -97,7 +97,7 @@ def auc(labels, scores):
 
 
 def scores_of(bias, rows):
-    """Of a factorization machine, whose rows have a weight in front of their factors: clicks x features x (1 + FACTORS)."""
+    """Scores by a factorization machine, whose rows have a weight in front of their factors: clicks x features x (1 + FACTORS)."""
     total, factors = rows.sum(1), rows[:, :, 1:]
     return bias + total[:, 0] + 0.5 * ((total[:, 1:]**2).sum(1) - (factors**2).sum((1, 2)))
 
@@ -118,7 +118,7 @@ def fp32_scores(checkpoint, integers, categories):
 
 
 def median_of(values):
-    """Without those that are None."""
+    """The median of those that are not None."""
     return quantile([value for value in values if value is not None], 0.5)
 
 
@@ -155,7 +155,7 @@ class Cluster:
         return json.loads(done.stdout)
 
     def pid(self, name):
-        """Of the process as it is now: 'hotbed up' starts one that has ended again."""
+        """The process as it is now: 'hotbed up' starts one that has ended again."""
         for line in subprocess.run(['ps', '--ppid', str(self.process.pid), '-o', 'pid=,args='], capture_output=True, text=True,
                                    check=True).stdout.splitlines():
             number, _, words = line.strip().partition(' ')
@@ -257,7 +257,7 @@ class MemoryWatch(threading.Thread):
 
     def __init__(self, cluster):
         super().__init__()
-        self.cluster, self.seen, self.ends = cluster, [], threading.Event()
+        self.cluster, self.seen, self.errors, self.ends = cluster, [], [], threading.Event()
         self.start()
 
     def run(self):
@@ -267,6 +267,8 @@ class MemoryWatch(threading.Thread):
                 self.seen.append((at, self.cluster.memory()))
             except RuntimeError:  # the coordinator does not answer
                 pass
+            except Exception as error:  # the report says why seconds of it are missing
+                self.errors.append(repr(error))
 
     def stop(self):
         self.ends.set()
@@ -398,13 +400,14 @@ class Story:
         publisher.publish()
         self.begin = time.monotonic()
         self.publisher, self.load = publisher, Load(self.cluster.target, self.unseen, self.arguments.rate, self.begin)
-        self.watch = MemoryWatch(self.cluster)
         publisher.start()
         try:
+            self.watch = MemoryWatch(self.cluster)
             self.live()
             memory = self.memory()
         finally:
-            self.watch.stop()
+            if self.watch is not None:
+                self.watch.stop()
             publisher.stop()
             self.load.stop()
             self.stop_trainers()
@@ -492,7 +495,7 @@ class Story:
                                  for v in self.publisher.versions],
                 'trained_clicks': sum(trainer.trained for trainer in self.trainers),
                 'trainer_errors': [error for trainer in self.trainers for error in trainer.errors],
-                'publication_errors': self.publisher.errors, 'memory': memory, 'format': self.arguments.format,
+                'publication_errors': self.publisher.errors, 'memory_errors': self.watch.errors, 'memory': memory, 'format': self.arguments.format,
                 'first_error': next((r.error for r in self.load.requests if r.error), None)}
 
     def stop_trainers(self):
@@ -562,6 +565,8 @@ def plain(result):
         yield f'A trainer failed: {error}'
     for error in result['publication_errors']:
         yield f'A publication failed: {error}'
+    for error in result['memory_errors']:
+        yield f'A look at the memory failed: {error}'
 
 
 COLOURS = ('#246', '#e80')

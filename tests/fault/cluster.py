@@ -315,7 +315,7 @@ class ClusterTest:
         return json.loads(self.command(*words, "-o", "json"))
 
     def status(self):
-        """Of serving."""
+        """The state of serving."""
         return self.json("serve", "status")
 
     def wait_for(self, what, holds):

@@ -8,12 +8,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/serving/remembered_serving.h"
 #include "planner/coordinator/serving/serving_servers.h"
+#include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
@@ -469,6 +473,92 @@ TEST_F(ServedCutsTest, ACurrentVersionIsNotGivenUp) {
   EXPECT_EQ(Parts(), 1u) << "readers of the current version find it there alone";
   EXPECT_EQ(Awaited(), "6 on r1: its files are gone, for good");
   servers_->SetCurrent({5});
+  RunUntil(2, 20);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+// A flip may have come between the look of the coordinator and the operation that it has begun.
+TEST_F(ServedCutsTest, AnOperationLooksAtTheVersionThatIsCurrentInItsState) {
+  Start({100, 100}, 40);
+  versions_ = {5, 6};
+  fleet_["r1"].versions = {6};
+  servers_->SetCurrent({6});
+  Run(5);
+  AskFor(2);
+  Run(400);
+  ASSERT_EQ(Parts(), 1u);
+  OperationContext context;
+  context.serving = servers_.get();
+  context.now_ns = now_ns_;
+  ClusterState state;
+  v1::TableSpec spec = specs_[kTable];
+  spec.set_name("t");
+  const auto have = [&](uint64_t current) {
+    v1::VersionChoice choice;
+    choice.set_current(current);
+    state.Apply({{Op::Kind::kPut, keys::Table(kTable), spec.SerializeAsString()},
+                 {Op::Kind::kPut, keys::Name("t"), absl::StrCat(kTable)},
+                 {Op::Kind::kPut, keys::Served(kTable), tables_[kTable].SerializeAsString()},
+                 {Op::Kind::kPut, keys::kVersionChoiceKey, choice.SerializeAsString()}},
+                ++revision_);
+  };
+  v1::ServeTablesRequest request;
+  request.set_action(v1::ServeTablesRequest::ADD);
+  request.add_tables("t");
+  const auto parts_of = [](const Next& next) -> uint32_t {
+    const auto* const txn = std::get_if<Transaction>(&next);
+    v1::ServedTable table;
+    if (txn == nullptr || !table.ParseFromString(txn->ops()[0].value)) return 0;
+    return ServedPartsOf(table);
+  };
+  have(6);
+  servers_->SetCurrent({5});
+  EXPECT_EQ(parts_of(MakePlaceServing(context)(state)), 0u) << "there is nothing to change";
+  servers_->SetCurrent({5});
+  EXPECT_EQ(parts_of(MakeOperation(request, context)(state)), 1u);
+  have(5);
+  servers_->SetCurrent({6});
+  EXPECT_EQ(parts_of(MakePlaceServing(context)(state)), 2u);
+  servers_->SetCurrent({6});
+  EXPECT_EQ(parts_of(MakeOperation(request, context)(state)), 2u);
+}
+
+TEST_F(ServedCutsTest, AVersionThatAnotherCopyOfThePartHoldsIsWaitedForFiveMinutesAtMost) {
+  Start({100, 100, 30, 30}, 40, 2);
+  versions_ = {6};
+  servers_->SetCurrent({6});
+  fleet_["r2"].versions = {6};
+  Run(5);
+  AskFor(2);
+  Run(250);
+  ASSERT_EQ(tables_[kTable].servers_size(), 2);
+  ASSERT_EQ(BesideOf(tables_[kTable]).servers_size(), 4) << Text();
+  EXPECT_EQ(Parts(), 1u) << "lookups of the version are to be spread over all copies";
+  EXPECT_EQ(Awaited().substr(0, 65),
+            "6 on r2: its files are gone (another copy of the part holds it), ");
+  EXPECT_NE(Awaited().substr(65), "for good");
+  RunUntil(2, 90);
+  EXPECT_EQ(unanswered_, 0);
+}
+
+TEST_F(ServedCutsTest, ACurrentVersionThatNoCopyOfAPartHoldsIsWaitedFor) {
+  Start({100, 100, 30, 30}, 40, 2);
+  versions_ = {6};
+  servers_->SetCurrent({6});
+  Run(5);
+  AskFor(2);
+  Run(1);
+  const v1::ServedTable cut = BesideOf(tables_[kTable]);
+  std::vector<std::string> having;  // part 0
+  for (int i = 0; i < cut.servers_size(); ++i) {
+    if (ServedPartAt(cut, i).part == 0) having.push_back(cut.servers(i));
+  }
+  ASSERT_EQ(having.size(), 2u) << Text();
+  for (const std::string& name : having) fleet_[name].versions = {6};
+  Run(600);
+  EXPECT_EQ(Parts(), 1u) << Text();
+  EXPECT_TRUE(absl::EndsWith(Awaited(), "its files are gone, for good")) << Awaited();
+  fleet_[having[0]].versions.clear();
   RunUntil(2, 20);
   EXPECT_EQ(unanswered_, 0);
 }

@@ -51,7 +51,7 @@ struct OperationContext {
   const RebalancePolicy* rebalance = nullptr;  // which loads were measured
   Strangers* strangers = nullptr;
   AskedCuts* cuts = nullptr;
-  const ServingServers* serving = nullptr;
+  ServingServers* serving = nullptr;
   const RememberedServing* remembered = nullptr;
   int64_t now_ns = 0;   // when the operation was asked for
   int64_t unix_ms = 0;  // the same

@@ -118,6 +118,7 @@ class ServeTables {
     if (done_) return reply_;
     HOTBED_RETURN_IF_ERROR(Check());
     Transaction txn(&state);
+    context_.serving->SetCurrent(CurrentVersions(state.version_choices()));
     ServedTables after = state.served();
     for (const std::string& name : request_.tables()) {
       const v1::TableSpec* const spec = state.FindTable(name);
@@ -287,6 +288,7 @@ Operation MakePlaceServing(const OperationContext& context) {
   return [context, done = false](const ClusterState& state) mutable -> Next {
     Transaction txn(&state);
     if (std::exchange(done, true)) return Reply();
+    context.serving->SetCurrent(CurrentVersions(state.version_choices()));
     EventWriter events(&state, context.unix_ms);
     for (const v1::ServedTable& table :
          context.serving->Changes(context.now_ns, state.served(), state.tables())) {

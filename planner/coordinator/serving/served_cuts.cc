@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,13 @@ v1::VersionReport SaidOf(const v1::ReplicaReport& replica, uint64_t number) {
     if (version.number() == number) return version;
   }
   return {};
+}
+
+bool IsWorse(const LackedVersion& one, const LackedVersion& other) {
+  const auto weight = [](const LackedVersion& version) {
+    return std::tuple(!version.trouble.empty(), !version.held, version.failed_ns);
+  };
+  return weight(one) > weight(other);
 }
 
 bool HasFailed(const LackedVersion& version) { return version.failed; }
@@ -149,7 +157,8 @@ std::vector<LackedVersion> ServedCuts::Lacked(int64_t now_ns, const v1::ServedTa
   if (!IsComing(table)) return lacked;
   const v1::ServedTable cut = BesideOf(table);
   for (const uint64_t number : VersionsOf(now_ns, table)) {
-    LackedVersion one = {.number = number, .current = current_.contains(number)};
+    const std::set<uint32_t> with = PartsWith(now_ns, cut, number);
+    std::optional<LackedVersion> worst;
     for (int i = 0; i < cut.servers_size(); ++i) {
       const std::string& name = cut.servers(i);
       const ServedPart part = ServedPartAt(cut, i);
@@ -157,19 +166,20 @@ std::vector<LackedVersion> ServedCuts::Lacked(int64_t now_ns, const v1::ServedTa
       if (!fleet_.Works(now_ns, name) || replica == nullptr || replica->full_bytes() != 0) continue;
       if (fleet_.Holds(name, cut.table(), part, number)) continue;
       const v1::VersionReport said = SaidOf(*replica, number);
-      const int64_t failed_ns = static_cast<int64_t>(said.failed_for_ms()) * kMillisecondNs;
-      const bool says_more =
-          one.trouble.empty() ? !said.trouble().empty() : failed_ns > one.failed_ns;
-      if (!one.server.empty() && !says_more) continue;
-      one.server = name;
-      one.part = part;
-      one.trouble = said.trouble();
-      one.failed_ns = failed_ns;
+      LackedVersion one = {.number = number,
+                           .server = name,
+                           .part = part,
+                           .trouble = said.trouble(),
+                           .failed_ns = static_cast<int64_t>(said.failed_for_ms()) * kMillisecondNs,
+                           .current = current_.contains(number),
+                           .held = with.contains(part.part)};
+      one.failed = one.failed_ns >= options_.give_version_up_after_ns;
+      if (one.held && one.failed) continue;
+      if (!worst.has_value() || IsWorse(one, *worst)) worst = std::move(one);
     }
-    if (one.server.empty()) continue;
-    one.failed = one.failed_ns >= options_.give_version_up_after_ns;
-    one.given_up = one.failed && !one.current;
-    lacked.push_back(std::move(one));
+    if (!worst.has_value()) continue;
+    worst->given_up = worst->failed && !worst->current;
+    lacked.push_back(*std::move(worst));
   }
   return lacked;
 }
@@ -188,6 +198,21 @@ std::set<uint64_t> ServedCuts::VersionsOf(int64_t now_ns, const v1::ServedTable&
     }
   }
   return versions;
+}
+
+std::set<uint32_t> ServedCuts::PartsWith(int64_t now_ns, const v1::ServedTable& table,
+                                         uint64_t version) const {
+  std::set<uint32_t> parts;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    const ServedPart part = ServedPartAt(table, i);
+    const v1::ReplicaReport* const replica = fleet_.FindReplica(name, table.table(), part);
+    if (replica != nullptr && fleet_.Follows(now_ns, name, *replica) &&
+        fleet_.Holds(name, table.table(), part, version)) {
+      parts.insert(part.part);
+    }
+  }
+  return parts;
 }
 
 // It has all copies that it found servers for, and they hold all versions that are held now, but

@@ -19,7 +19,8 @@
 
 namespace hotbed {
 
-// A version that present parts hold, and that a part which is to follow does not.
+// A version that present parts hold, and that a copy of a part which is to follow does not. A copy
+// that has failed for long is left out where another one of its part holds the version.
 struct LackedVersion {
   uint64_t number = 0;
   std::string server;  // whose part it is
@@ -27,6 +28,7 @@ struct LackedVersion {
   std::string trouble;    // for people: why; empty: nothing has failed
   int64_t failed_ns = 0;  // from the first to the last of its attempts that failed in a row
   bool current = false;   // of its model
+  bool held = false;      // by another copy of the part, which may answer
   bool failed = false;    // for as long as is waited for at most
   bool given_up = false;  // the parts may follow without it
 };
@@ -48,7 +50,8 @@ class ServedCuts {
       : options_(options), fleet_(*fleet), placement_(*placement) {}
 
   void Begin();
-  // Versions that are current of their models. Parts are not to follow without these.
+  // Versions that are current of their models in the state that is looked at, or changed, next.
+  // Parts are not to follow without these.
   void SetCurrent(std::set<uint64_t> versions) { current_ = std::move(versions); }
   // Notes since when cuts leave, tables may be joined and tables are stuck.
   void Note(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs);
@@ -65,7 +68,8 @@ class ServedCuts {
                                            const v1::TableSpec& spec,
                                            const v1::ServedTable& table) const;
   // What the coming cut of the table lacks of versions; none, where no cut is coming. Each version
-  // comes with the part that has failed to take it up for longest.
+  // comes with the copy that has failed to take it up for longest, or, if there is one, with such a
+  // copy of a part of which no other copy holds it.
   std::vector<LackedVersion> Lacked(int64_t now_ns, const v1::ServedTable& table) const;
 
  private:
@@ -86,6 +90,9 @@ class ServedCuts {
   void CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
                   v1::ServedTable* table) const;
   std::set<uint64_t> VersionsOf(int64_t now_ns, const v1::ServedTable& table) const;
+  // The parts of which some copy that may answer holds the version.
+  std::set<uint32_t> PartsWith(int64_t now_ns, const v1::ServedTable& table,
+                               uint64_t version) const;
   // Whether readers may be told of `cut`, which the table has besides.
   bool MayFollow(int64_t now_ns, const v1::ServedTable& table, const v1::ServedTable& cut) const;
   std::optional<v1::ServedTable> Joined(int64_t now_ns, const ServedTables& tables,

@@ -119,9 +119,10 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
       awaited.set_server(lacked.server);
       awaited.set_part(lacked.part.part);
       awaited.set_parts(lacked.part.parts);
-      awaited.set_trouble(lacked.trouble);
-      awaited.set_joins(JoinsParts(table));
-      if (lacked.current && !awaited.joins()) continue;
+      awaited.set_trouble(
+          absl::StrCat(lacked.trouble, lacked.held ? " (another copy of the part holds it)" : ""));
+      awaited.set_joins(JoinsParts(table) && !lacked.held);
+      if (lacked.current && !lacked.held && !awaited.joins()) continue;
       const int64_t left_ns = options_.give_version_up_after_ns - lacked.failed_ns;
       awaited.set_given_up_in_ms(
           static_cast<uint64_t>(std::max<int64_t>(left_ns, 0) / kMillisecondNs));
