@@ -28,6 +28,7 @@ SeenCopies::Verdict SeenCopies::Take(uint32_t table, const ServedPart& part, con
   for (Copy& copy : of.copies) {
     if (copy.life == answer.life) {
       own = &copy;
+      older |= answer.as_of_ns < std::min(copy.covers_ns, begin.ns);
       continue;
     }
     older |= answer.as_of_ns < std::min(copy.changed_ns, begin.ns);
@@ -39,9 +40,17 @@ SeenCopies::Verdict SeenCopies::Take(uint32_t table, const ServedPart& part, con
     own->changed_ns = std::max(own->changed_ns, answer.changed_ns);
   }
   // Those whose rows are all in this answer, or that do not count any more.
-  std::erase_if(of.copies, [&answer, older](const Copy& copy) {
-    return copy.life != answer.life && (older || copy.changed_ns <= answer.as_of_ns);
+  int64_t covers_ns = 0;
+  std::erase_if(of.copies, [&](const Copy& copy) {
+    if (copy.life == answer.life) return false;
+    const bool gone = older || copy.changed_ns <= answer.as_of_ns;
+    if (gone) covers_ns = std::max({covers_ns, copy.changed_ns, copy.covers_ns});
+    return gone;
   });
+  for (Copy& copy : of.copies) {
+    if (copy.life != answer.life) continue;
+    copy.covers_ns = older ? 0 : std::max(copy.covers_ns, covers_ns);
+  }
   // What bound a lookup at its begin may be forgotten since.
   const bool marked = older || begin.marks < of.mark;
   if (older) of.mark = ++marks_;

@@ -62,6 +62,9 @@ class SeenCopies {
     const void* server = nullptr;
     uint32_t life = 0;  // 0: copies of another cut of the table
     int64_t changed_ns = 0;
+    // Other copies are forgotten whose rows, until then, are in its answers since. They bind its
+    // answers from before that are late.
+    int64_t covers_ns = 0;
   };
   struct Part {
     std::vector<Copy> copies;

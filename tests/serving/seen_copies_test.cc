@@ -88,8 +88,8 @@ TEST(SeenCopiesTest, PartsOfAnotherCutBindAllParts) {
 // asked by calls that overlap.
 struct Copy {
   uint32_t life = 0;
-  uint64_t has = 0;  // changes of the log
-  int64_t changed_ns = 0, as_of_ns = 0;
+  uint64_t has = 0;                      // changes of the log
+  int64_t changed_ns = 0, as_of_ns = 0;  // as_of_ns 0: it does not answer yet
 };
 struct Call {
   size_t copy;
@@ -100,6 +100,19 @@ struct Call {
   int64_t as_of_ns = 0, changed_ns = 0;
   bool answered = false;
 };
+
+// Some of the calls read what their copies have now.
+void AnswerSome(const std::array<Copy, 3>& copies, Random* random, std::deque<Call>* calls) {
+  for (Call& call : *calls) {
+    if (call.answered || random->Next() % 2 == 0) continue;
+    const Copy& asked = copies[call.copy];
+    call.life = asked.life;
+    call.has = asked.has;
+    call.as_of_ns = asked.as_of_ns;
+    call.changed_ns = asked.changed_ns;
+    call.answered = true;
+  }
+}
 
 TEST(SeenCopiesTest, NoAnswerThatIsTakenIsOlderThanOneBefore) {
   const TestSeed seed(7);
@@ -121,29 +134,28 @@ TEST(SeenCopiesTest, NoAnswerThatIsTakenIsOlderThanOneBefore) {
           break;
         case 2:  // takes what a source told up to some change
           if (copy.has < log) copy.changed_ns = now_ns;
-          copy.has = std::min(log, copy.has + 1 + random.Next() % 4);
-          if (copy.has == log) copy.as_of_ns = now_ns;
+          copy.has = std::min(log, copy.has + 1 + random.Next() % 16);
+          if (copy.has != log) break;
+          if (copy.as_of_ns == 0) copy.changed_ns = now_ns;  // as TableReplica::Follow says it
+          copy.as_of_ns = now_ns;
           break;
         case 3:
-          if (random.Next() % 16 == 0) copy = {++lives, copy.has / 2, now_ns, /*as_of_ns=*/0};
+          // From its disk, which has all that it had, or half of it.
+          if (random.Next() % 16 == 0) copy = {++lives, copy.has >> random.Next() % 2};
           break;
         case 4:
           calls.push_back({random.Next() % copies.size(), seen.BeginAt(now_ns), shown});
           break;
         case 5:
-          for (Call& call : calls) {
-            if (call.answered || random.Next() % 2 == 0) continue;
-            const Copy& asked = copies[call.copy];
-            call.life = asked.life;
-            call.has = asked.has;
-            call.as_of_ns = asked.as_of_ns;
-            call.changed_ns = asked.changed_ns;
-            call.answered = true;
-          }
+          AnswerSome(copies, &random, &calls);
           break;
         default:
           if (calls.empty() || !calls.front().answered) break;
           const Call& call = calls.front();
+          if (call.as_of_ns == 0) {  // refused: it was loading
+            calls.pop_front();
+            break;
+          }
           const Verdict verdict = seen.Take(
               kTable, kWhole, {&copies[call.copy], call.life, call.as_of_ns, call.changed_ns},
               call.begin, /*may_be_older=*/random.Next() % 32 == 0);
