@@ -53,7 +53,7 @@ constexpr absl::Duration kMapTimeout = absl::Seconds(2);
 constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
 // For a copy that is not behind, and no longer than half of a call's time.
 constexpr int64_t kNewerWaitNs = 500 * kMillisecondNs;
-constexpr int64_t kShunNs = kSecondNs;  // a server whose call has failed
+constexpr int64_t kShunNs = kSecondNs;  // a server whose call has failed, or that was behind
 constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kFarCalls = 8;   // that a near server may have more than one that is far
@@ -80,6 +80,7 @@ struct Server {
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
   std::atomic<int64_t> busy_until_ns{0};       // it has refused a call, and said so
+  std::atomic<int64_t> behind_until_ns{0};     // newest rows of it were behind
   std::atomic<uint64_t> message_bytes_max{0};  // 0: it is not known
 };
 
@@ -690,7 +691,9 @@ class GrpcServingClient final : public ServingClient {
       const bool has = version == 0 ? i < part.ready : Has(part.held[i], version);
       const bool shunned =
           server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
-      const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
+      // Else each lookup would ask it first, and another one second.
+      const bool behind = version == 0 && !may_go_back_ && server->behind_until_ns.load() > now_ns;
+      const int doubts = (has ? 0 : 4) + (shunned ? 2 : 0) + (behind ? 1 : 0);
       const int far_calls = server->far ? kFarCalls : 0;
       const Rank by_order = {doubts, far_calls, server->order};
       if (own == nullptr || by_order < own_rank) {
@@ -716,8 +719,8 @@ class GrpcServingClient final : public ServingClient {
     return seen_.NeededOf(table, wanted.part, &server, wanted.begin.ns).as_of_ns > as_of_ns;
   }
 
-  // How old rows of the server may be, so that it refuses at once if it is behind; 0: they are taken
-  // in any case.
+  // How old rows of the server may be, so that it refuses at once if it is behind; 0: they are
+  // taken in any case.
   uint32_t AgeMsMax(uint32_t table, const Wanted& wanted, const Server& server) const {
     if (may_go_back_ || wanted.version->number() != 0) return 0;
     const int64_t now_ns = clock_.NowNs();
@@ -728,14 +731,14 @@ class GrpcServingClient final : public ServingClient {
   }
 
   // Whether an answer of the newest rows is taken. `*older`: it may be older than one before.
-  bool IsNewEnough(const Server& server, uint32_t table, Wanted* wanted, const Outcome& said,
+  bool IsNewEnough(Server* server, uint32_t table, Wanted* wanted, const Outcome& said,
                    int64_t asked_ns, int64_t answered_ns, bool* older, absl::Status* last) const {
     *older = false;
     if (may_go_back_ || wanted->version->number() != 0) return true;
     const auto before = [](int64_t ns, uint64_t ms) {
       return ns - static_cast<int64_t>(std::min<uint64_t>(ms, kNeededMsMax)) * kMillisecondNs;
     };
-    const SeenCopies::Answer answer = {.server = &server,
+    const SeenCopies::Answer answer = {.server = server,
                                        .life = said.life(),
                                        .as_of_ns = before(asked_ns, said.age_ms()),
                                        .changed_ns = before(answered_ns, said.unchanged_ms())};
@@ -743,9 +746,9 @@ class GrpcServingClient final : public ServingClient {
                                                    answered_ns >= wanted->newer_until_ns);
     *older = verdict == SeenCopies::Verdict::kOlder;
     if (verdict != SeenCopies::Verdict::kRefused) return true;
-    wanted->behind = true;
+    NoteBehind(wanted, server);
     *last = absl::UnavailableError(
-        absl::StrCat("serving server ", server.name, " is behind an answer before"));
+        absl::StrCat("serving server ", server->name, " is behind an answer before"));
     return false;
   }
 
@@ -859,9 +862,14 @@ class GrpcServingClient final : public ServingClient {
     return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
            absl::IsResourceExhausted(error);
   }
+  void NoteBehind(Wanted* wanted, Server* server) const {
+    wanted->behind = true;
+    server->behind_until_ns.store(clock_.NowNs() + kShunNs);
+  }
   // Not OK: every server refuses.
-  static absl::Status NoteRefusal(const Outcome& said, Wanted* wanted, absl::Status* last) {
-    wanted->behind |= said.outcome() == Outcome::BEHIND;
+  absl::Status NoteRefusal(const Outcome& said, Wanted* wanted, Server* server,
+                           absl::Status* last) const {
+    if (said.outcome() == Outcome::BEHIND) NoteBehind(wanted, server);
     if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
     *last = said.outcome() == Outcome::TOO_OLD ? absl::FailedPreconditionError(said.detail())
                                                : absl::UnavailableError(said.detail());
@@ -973,7 +981,7 @@ class GrpcServingClient final : public ServingClient {
       const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() != Outcome::OK) {
-        const absl::Status refused = NoteRefusal(said, call.tables[i], last);
+        const absl::Status refused = NoteRefusal(said, call.tables[i], call.server.get(), last);
         if (!refused.ok() && wanted != open->end()) {
           HOTBED_RETURN_IF_ERROR(GiveUp(refused, options.partial, wanted, open, rows));
         }
@@ -1005,7 +1013,7 @@ class GrpcServingClient final : public ServingClient {
   }
 
   bool IsNewEnough(const OpenCall& call, int i, bool* older, absl::Status* last) const {
-    return IsNewEnough(*call.server, call.request.tables(i).table(),
+    return IsNewEnough(call.server.get(), call.request.tables(i).table(),
                        call.tables[static_cast<size_t>(i)], call.reply.tables(i), call.asked_ns,
                        call.answered_ns, older, last);
   }
@@ -1129,8 +1137,8 @@ class GrpcServingClient final : public ServingClient {
       return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
     }
     const Outcome& said = call.reply.table();
-    if (said.outcome() != Outcome::OK) return NoteRefusal(said, part, last);
-    if (!IsNewEnough(*call.server, call.request.table(), part, said, call.asked_ns,
+    if (said.outcome() != Outcome::OK) return NoteRefusal(said, part, call.server.get(), last);
+    if (!IsNewEnough(call.server.get(), call.request.table(), part, said, call.asked_ns,
                      call.answered_ns, &nearest->older, last)) {
       return absl::OkStatus();
     }
