@@ -29,8 +29,7 @@ struct LookupCounters {
   }
   Counter refused{"hotbed_serving_refused_tables_total",
                   "Tables of lookups that were refused: not served here, still loading, too old, "
-                  "behind another "
-                  "copy, or not allowed to the caller."};
+                  "behind another copy, or not allowed to the caller."};
 };
 
 // One table of a request, with its parts of the request's bytes.
@@ -111,11 +110,11 @@ void RefuseLoading(const TableReplica& replica, Outcome* said) {
          said);
 }
 
-void RefuseBehind(const AskedTable& asked, Outcome* said) {
+void RefuseBehind(uint32_t table, uint64_t age_ms_max, Outcome* said) {
   Refuse(Outcome::BEHIND,
-         absl::StrCat("the rows of table number ", asked.table, " are ", said->age_ms(),
+         absl::StrCat("the rows of table number ", table, " are ", said->age_ms(),
                       " ms old here, and may be older than those of an answer before; allowed: ",
-                      asked.age_ms_max, " ms"),
+                      age_ms_max, " ms"),
          said);
 }
 
@@ -187,9 +186,14 @@ std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Ou
 std::optional<RowsView> AdmitRows(const TableReplicas& tables,
                                   const std::function<absl::Status(absl::string_view)>& may_read,
                                   uint32_t table, const ServedPart& part, uint64_t version,
-                                  uint64_t staleness_ms_max, uint64_t lookup_rows, Outcome* said) {
+                                  uint64_t staleness_ms_max, uint64_t age_ms_max,
+                                  uint64_t lookup_rows, Outcome* said) {
   const auto replica = Admit(tables, may_read, table, part, version, staleness_ms_max, said);
   if (replica == nullptr) return std::nullopt;
+  if (age_ms_max != 0 && version == 0 && said->age_ms() > age_ms_max) {
+    RefuseBehind(table, age_ms_max, said);
+    return std::nullopt;
+  }
   std::optional<RowsView> view = ViewOf(*replica, version, said);
   if (view.has_value()) replica->NoteLookup(lookup_rows);
   return view;
@@ -236,13 +240,8 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     const int i = number++;
     Outcome& said = *reply->add_tables();
     admitted[i] = AdmitRows(tables, may_read, asked.table, asked.part, request.version(),
-                            request.staleness_ms_max(), asked.bags.ids, &said);
+                            request.staleness_ms_max(), asked.age_ms_max, asked.bags.ids, &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
-    if (asked.age_ms_max != 0 && request.version() == 0 && said.age_ms() > asked.age_ms_max) {
-      RefuseBehind(asked, &said);
-      admitted[i].reset();
-      return absl::OkStatus();
-    }
     const uint32_t dim = admitted[i]->coder().dim();
     said.set_dim(dim);
     ids += asked.bags.ids;

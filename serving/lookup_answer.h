@@ -31,8 +31,8 @@ absl::Status AnswerLookup(const TableReplicas& tables,
 std::optional<RowsView> AdmitRows(
     const TableReplicas& tables,
     const std::function<absl::Status(absl::string_view table)>& may_read, uint32_t table,
-    const ServedPart& part, uint64_t version, uint64_t staleness_ms_max, uint64_t lookup_rows,
-    v1::ServingTableReply* said);
+    const ServedPart& part, uint64_t version, uint64_t staleness_ms_max, uint64_t age_ms_max,
+    uint64_t lookup_rows, v1::ServingTableReply* said);
 // Says how new the newest rows are that were read by now, at `now_ns` of the copies' clock.
 void SayHowNew(const RowsView& rows, int64_t now_ns, v1::ServingTableReply* said);
 // Says that this server's disk has failed under the table, so that other servers are asked.

@@ -110,8 +110,7 @@ std::shared_ptr<const ServedRows> TableReplica::rows() const {
 }
 
 std::shared_ptr<VersionedRows> TableReplica::NewRows() const {
-  auto rows =
-      std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
+  auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
   rows->SetLife(static_cast<uint32_t>(relay_->NewRun()));  // odd
   return rows;
 }
@@ -512,6 +511,8 @@ absl::Status TableReplica::Follow(CopyStream* stream) {
     const absl::Duration age = stream->Age();
     if (age < absl::InfiniteDuration()) {
       HOTBED_RETURN_IF_ERROR(EndAgain(*stream));
+      // Rows that were there before, or that were never there, may be as new as this.
+      if (as_of_ns_.load() == 0) WritableRows()->NoteChange(now_ns);
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
       full_bytes_.store(0);
       failures_.full_pauses = 1;

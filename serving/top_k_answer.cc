@@ -129,7 +129,7 @@ absl::Status AnswerTopK(const TableReplicas& tables,
   v1::ServingTableReply* const said = reply->mutable_table();
   const std::optional<RowsView> rows =
       AdmitRows(tables, may_read, request.table(), ServedPartOf(request), request.version(),
-                request.staleness_ms_max(), /*lookup_rows=*/0, said);
+                request.staleness_ms_max(), /*age_ms_max=*/0, /*lookup_rows=*/0, said);
   if (!rows.has_value()) return absl::OkStatus();
   said->set_dim(rows->coder().dim());
   const std::vector<float> vectors = ValuesOf<float>(request.vectors());

@@ -85,6 +85,7 @@ void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, const Se
     for (size_t i = 0; i < piece.at.size(); ++i) rows->tiers[piece.at[i]] = answer.tiers[i];
   }
   rows->age = std::max(rows->age, answer.age);
+  rows->older |= answer.older;
   if (!absl::StrContains(absl::StrCat(",", rows->server, ","),
                          absl::StrCat(",", answer.server, ","))) {
     absl::StrAppend(&rows->server, rows->server.empty() ? "" : ",", answer.server);

@@ -7,9 +7,13 @@
 // not before the changed_ns of that one, or if both are of one copy, whose rows never go back.
 // Answers that have come since a lookup began do not bind it: as_of_ns at its begin is always
 // enough.
+//
+// Availability comes before order. An answer that may be older can be taken nevertheless. It is the
+// new measure from then on: what the part's other copies have shown is forgotten.
 #ifndef HOTBED_CLIENT_SERVING_SEEN_COPIES_H_
 #define HOTBED_CLIENT_SERVING_SEEN_COPIES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -28,23 +32,47 @@ class SeenCopies {
     int64_t as_of_ns = 0;    // the rows have all changes up to then
     int64_t changed_ns = 0;  // and none that are later than this
   };
-  // Notes the answer, to a lookup that has begun at `begin_ns`. False: it is older than one before,
-  // and is not to be given to the caller.
-  bool Take(uint32_t table, const ServedPart& part, const Answer& answer, int64_t begin_ns)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // As of when rows of the part have to be, for a lookup that begins at `begin_ns`, if `server` is
-  // to be asked. 0: any will do, such as those of a copy that is known.
-  int64_t NeededOf(uint32_t table, const ServedPart& part, const void* server,
-                   int64_t begin_ns) const ABSL_LOCKS_EXCLUDED(mu_);
+  // When a lookup has begun, and how many answers had been marked by then.
+  struct Begin {
+    int64_t ns = 0;
+    uint64_t marks = 0;
+  };
+  Begin BeginAt(int64_t now_ns) const { return {now_ns, marks_.load()}; }
+  enum class Verdict {
+    kNew,      // it is not older than any before
+    kOlder,    // it may be older, and is taken: it is noted, and to be marked. So are answers to
+               // lookups that had begun before another one was marked
+    kRefused,  // it may be older, and is not to be given to the caller
+  };
+  // Notes the answer, to a lookup that has begun at `begin`, unless it is refused. One that may be
+  // older is taken if the copy is known, or `may_be_older`.
+  Verdict Take(uint32_t table, const ServedPart& part, const Answer& answer, const Begin& begin,
+               bool may_be_older) ABSL_LOCKS_EXCLUDED(mu_);
+  struct Needed {
+    int64_t as_of_ns = 0;  // 0: any will do
+    bool known = false;    // the server's copy has answered before, and is taken in any case
+  };
+  // As of when rows of `server` have to be so that they are not older, for a lookup that begins at
+  // `begin_ns`.
+  Needed NeededOf(uint32_t table, const ServedPart& part, const void* server,
+                  int64_t begin_ns) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Copy {
     const void* server = nullptr;
     uint32_t life = 0;  // 0: copies of another cut of the table
     int64_t changed_ns = 0;
+    // Other copies are forgotten whose rows, until then, are in its answers since. They bind its
+    // answers from before that are late.
+    int64_t covers_ns = 0;
   };
-  using Parts = std::vector<std::vector<Copy>>;
+  struct Part {
+    std::vector<Copy> copies;
+    uint64_t mark = 0;  // the number of its last answer that was marked
+  };
+  using Parts = std::vector<Part>;
 
+  std::atomic<uint64_t> marks_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<uint32_t, Parts> tables_ ABSL_GUARDED_BY(mu_);
 };

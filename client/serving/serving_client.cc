@@ -51,15 +51,17 @@ constexpr absl::Duration kRefresh = absl::Seconds(1);
 constexpr absl::Duration kRefreshMin = absl::Milliseconds(100);
 constexpr absl::Duration kMapTimeout = absl::Seconds(2);
 constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
-constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
+// For a copy that is not behind, and no longer than half of a call's time.
+constexpr int64_t kNewerWaitNs = 500 * kMillisecondNs;
+constexpr int64_t kShunNs = kSecondNs;  // a server whose call has failed, or that was behind
 constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
-constexpr int kFarCalls = 8;        // that a near server may have more than one that is far
-constexpr int kStayCalls = 4;       // that a client's own copy may have more than another one
+constexpr int kFarCalls = 8;   // that a near server may have more than one that is far
+constexpr int kStayCalls = 4;  // that a client's own copy may have more than another one
 constexpr int64_t kQuietNs = 300 * kMillisecondNs;  // then copies have all changes
-constexpr int64_t kHedgesMax = 20;  // at a time, of the budget
-constexpr int64_t kStopsNs = 50 * kMillisecondNs;  // between questions whether a call is to end
-constexpr int64_t kNeededMsMax = 1LL << 31;        // some 25 days
+constexpr int64_t kHedgesMax = 20;                  // at a time, of the budget
+constexpr int64_t kStopsNs = 50 * kMillisecondNs;   // between questions whether a call is to end
+constexpr int64_t kNeededMsMax = 1LL << 31;         // some 25 days
 constexpr int kMessageBytesMax = 128 << 20;
 constexpr uint64_t kTopKBytesMax = 12 << 20;  // a server takes 16 MiB, if not told otherwise
 constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
@@ -78,6 +80,7 @@ struct Server {
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
   std::atomic<int64_t> busy_until_ns{0};       // it has refused a call, and said so
+  std::atomic<int64_t> behind_until_ns{0};     // newest rows of it were behind
   std::atomic<uint64_t> message_bytes_max{0};  // 0: it is not known
 };
 
@@ -111,7 +114,9 @@ struct Wanted {
   RowType wire_type = RowType::kFp32;
   // Whose rows are asked for; without a number: the newest ones.
   Version version;
-  int64_t begin_ns = 0;           // when it was asked for
+  SeenCopies::Begin begin;        // when it was asked for
+  int64_t newer_until_ns = 0;     // from then on an answer that may be older is taken
+  bool behind = false;            // in this round, some copy was
   std::set<const Server*> tried;  // in this round
 };
 
@@ -398,7 +403,7 @@ class GrpcServingClient final : public ServingClient {
           all.size() != found.parts.size()) {
         // No answer of another version, or of another cut, may stay.
         version = std::move(newest);
-        all = PartsOf(found, version);
+        all = PartsOf(found, version, end_ns);
         answers.assign(all.size(), {});
         open.clear();
         for (Wanted& part : all) open.push_back(&part);
@@ -417,7 +422,7 @@ class GrpcServingClient final : public ServingClient {
       HOTBED_RETURN_IF_ERROR(RunTopK(found, options.stop, end_ns, &calls));
       for (const auto& [part, call] : calls) {
         bool answered = false;
-        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, *part, &answers[part->part.part], &answered, &last));
+        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, part, &answers[part->part.part], &answered, &last));
         if (answered) std::erase(open, part);
       }
       if (open.empty()) return Nearest(std::move(answers), *version, k, options.metric);
@@ -433,7 +438,8 @@ class GrpcServingClient final : public ServingClient {
     std::vector<Wanted> all;
     for (const CutLookup::Piece& piece : cut.pieces()) {
       tables.push_back(piece.asked);
-      all.push_back({.part = piece.part, .wire_type = piece.wire_type, .begin_ns = clock_.NowNs()});
+      all.push_back({.part = piece.part, .wire_type = piece.wire_type});
+      SetTimes(end_ns, &all.back());
     }
     std::vector<ServingRows> rows(tables.size());
     std::vector<Wanted*> open;
@@ -476,6 +482,12 @@ class GrpcServingClient final : public ServingClient {
       if (rows[i].status.ok()) rows[i].version = all[i].version->name();
     }
     return rows;
+  }
+
+  void SetTimes(int64_t end_ns, Wanted* wanted) const {
+    wanted->begin = seen_.BeginAt(clock_.NowNs());
+    wanted->newer_until_ns =
+        wanted->begin.ns + std::min(kNewerWaitNs, (end_ns - wanted->begin.ns) / 2);
   }
 
   std::shared_ptr<const Map> map() const ABSL_LOCKS_EXCLUDED(mu_) {
@@ -642,7 +654,10 @@ class GrpcServingClient final : public ServingClient {
                   int64_t end_ns) const {
     const int64_t now_ns = clock_.NowNs();
     int64_t until_ns = now_ns + kRoundNs;
+    int64_t newer_until_ns = end_ns;
     for (Wanted* const wanted : open) {
+      if (wanted->behind) newer_until_ns = std::min(newer_until_ns, wanted->newer_until_ns);
+      wanted->behind = false;
       wanted->tried.clear();
       int64_t free_ns = std::numeric_limits<int64_t>::max();
       const Table& table = map.tables.at(tables[wanted->index].table);
@@ -654,7 +669,7 @@ class GrpcServingClient final : public ServingClient {
       if (free_ns >= end_ns) return false;
       until_ns = std::max(until_ns, free_ns);
     }
-    until_ns = std::min(until_ns, end_ns);
+    until_ns = std::min({until_ns, end_ns, newer_until_ns});
     for (int64_t left_ns = until_ns - now_ns; left_ns > 0 && GoesOn(stop).ok();
          left_ns = until_ns - clock_.NowNs()) {
       clock_.SleepNs(stop ? std::min(left_ns, kStopsNs) : left_ns);
@@ -676,7 +691,9 @@ class GrpcServingClient final : public ServingClient {
       const bool has = version == 0 ? i < part.ready : Has(part.held[i], version);
       const bool shunned =
           server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
-      const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
+      // Else each lookup would ask it first, and another one second.
+      const bool behind = version == 0 && !may_go_back_ && server->behind_until_ns.load() > now_ns;
+      const int doubts = (has ? 0 : 4) + (shunned ? 2 : 0) + (behind ? 1 : 0);
       const int far_calls = server->far ? kFarCalls : 0;
       const Rank by_order = {doubts, far_calls, server->order};
       if (own == nullptr || by_order < own_rank) {
@@ -699,32 +716,39 @@ class GrpcServingClient final : public ServingClient {
   bool MayBeBehind(uint32_t table, const Wanted& wanted, const Server& server,
                    int64_t as_of_ns) const {
     if (may_go_back_ || wanted.version->number() != 0) return false;
-    return seen_.NeededOf(table, wanted.part, &server, wanted.begin_ns) > as_of_ns;
+    return seen_.NeededOf(table, wanted.part, &server, wanted.begin.ns).as_of_ns > as_of_ns;
   }
 
-  // How old rows of the server may be, so that it refuses at once if it is behind; 0: it is known.
+  // How old rows of the server may be, so that it refuses at once if it is behind; 0: they are
+  // taken in any case.
   uint32_t AgeMsMax(uint32_t table, const Wanted& wanted, const Server& server) const {
     if (may_go_back_ || wanted.version->number() != 0) return 0;
-    const int64_t needed_ns = seen_.NeededOf(table, wanted.part, &server, wanted.begin_ns);
-    if (needed_ns <= 0) return 0;
-    const int64_t ms = (clock_.NowNs() - needed_ns) / kMillisecondNs;
+    const int64_t now_ns = clock_.NowNs();
+    const auto needed = seen_.NeededOf(table, wanted.part, &server, wanted.begin.ns);
+    if (needed.known || needed.as_of_ns <= 0 || now_ns >= wanted.newer_until_ns) return 0;
+    const int64_t ms = (now_ns - needed.as_of_ns) / kMillisecondNs;
     return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, kNeededMsMax));
   }
 
-  // Whether an answer of the newest rows is not older than those before.
-  bool IsNewEnough(const Server& server, uint32_t table, const Wanted& wanted, const Outcome& said,
-                   int64_t asked_ns, int64_t answered_ns, absl::Status* last) const {
-    if (may_go_back_ || wanted.version->number() != 0) return true;
+  // Whether an answer of the newest rows is taken. `*older`: it may be older than one before.
+  bool IsNewEnough(Server* server, uint32_t table, Wanted* wanted, const Outcome& said,
+                   int64_t asked_ns, int64_t answered_ns, bool* older, absl::Status* last) const {
+    *older = false;
+    if (may_go_back_ || wanted->version->number() != 0) return true;
     const auto before = [](int64_t ns, uint64_t ms) {
       return ns - static_cast<int64_t>(std::min<uint64_t>(ms, kNeededMsMax)) * kMillisecondNs;
     };
-    const SeenCopies::Answer answer = {.server = &server,
+    const SeenCopies::Answer answer = {.server = server,
                                        .life = said.life(),
                                        .as_of_ns = before(asked_ns, said.age_ms()),
                                        .changed_ns = before(answered_ns, said.unchanged_ms())};
-    if (seen_.Take(table, wanted.part, answer, wanted.begin_ns)) return true;
+    const SeenCopies::Verdict verdict = seen_.Take(table, wanted->part, answer, wanted->begin,
+                                                   answered_ns >= wanted->newer_until_ns);
+    *older = verdict == SeenCopies::Verdict::kOlder;
+    if (verdict != SeenCopies::Verdict::kRefused) return true;
+    NoteBehind(wanted, server);
     *last = absl::UnavailableError(
-        absl::StrCat("serving server ", server.name, " is behind an answer before"));
+        absl::StrCat("serving server ", server->name, " is behind an answer before"));
     return false;
   }
 
@@ -838,8 +862,14 @@ class GrpcServingClient final : public ServingClient {
     return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
            absl::IsResourceExhausted(error);
   }
+  void NoteBehind(Wanted* wanted, Server* server) const {
+    wanted->behind = true;
+    server->behind_until_ns.store(clock_.NowNs() + kShunNs);
+  }
   // Not OK: every server refuses.
-  static absl::Status NoteRefusal(const Outcome& said, absl::Status* last) {
+  absl::Status NoteRefusal(const Outcome& said, Wanted* wanted, Server* server,
+                           absl::Status* last) const {
+    if (said.outcome() == Outcome::BEHIND) NoteBehind(wanted, server);
     if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
     *last = said.outcome() == Outcome::TOO_OLD ? absl::FailedPreconditionError(said.detail())
                                                : absl::UnavailableError(said.detail());
@@ -951,7 +981,7 @@ class GrpcServingClient final : public ServingClient {
       const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() != Outcome::OK) {
-        const absl::Status refused = NoteRefusal(said, last);
+        const absl::Status refused = NoteRefusal(said, call.tables[i], call.server.get(), last);
         if (!refused.ok() && wanted != open->end()) {
           HOTBED_RETURN_IF_ERROR(GiveUp(refused, options.partial, wanted, open, rows));
         }
@@ -964,8 +994,10 @@ class GrpcServingClient final : public ServingClient {
       const size_t tiers_at = call.reply.exists().size() - exists_left;
       const bool tiers = call.reply.tiers().size() == call.reply.exists().size();
       // Else another replica was sooner.
-      if (wanted != open->end() && IsNewEnough(call, static_cast<int>(i), last)) {
+      bool older = false;
+      if (wanted != open->end() && IsNewEnough(call, static_cast<int>(i), &older, last)) {
         open->erase(wanted);
+        (*rows)[index].older = older;
         TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
         for (uint64_t id = 0; tiers && id < ids; ++id) {
           (*rows)[index].tiers.push_back(
@@ -980,10 +1012,10 @@ class GrpcServingClient final : public ServingClient {
     return absl::OkStatus();
   }
 
-  bool IsNewEnough(const OpenCall& call, int i, absl::Status* last) const {
-    return IsNewEnough(*call.server, call.request.tables(i).table(),
-                       *call.tables[static_cast<size_t>(i)], call.reply.tables(i), call.asked_ns,
-                       call.answered_ns, last);
+  bool IsNewEnough(const OpenCall& call, int i, bool* older, absl::Status* last) const {
+    return IsNewEnough(call.server.get(), call.request.tables(i).table(),
+                       call.tables[static_cast<size_t>(i)], call.reply.tables(i), call.asked_ns,
+                       call.answered_ns, older, last);
   }
 
   struct WireRows {
@@ -1028,13 +1060,13 @@ class GrpcServingClient final : public ServingClient {
     return request;
   }
 
-  std::vector<Wanted> PartsOf(const Table& table, const Version& version) const {
+  std::vector<Wanted> PartsOf(const Table& table, const Version& version, int64_t end_ns) const {
     std::vector<Wanted> parts(table.parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       parts[i].index = 0;  // of the one table
       parts[i].part = {static_cast<uint32_t>(i), static_cast<uint32_t>(parts.size())};
       parts[i].version = version;
-      parts[i].begin_ns = clock_.NowNs();
+      SetTimes(end_ns, &parts[i]);
     }
     return parts;
   }
@@ -1094,8 +1126,8 @@ class GrpcServingClient final : public ServingClient {
   }
 
   // Not OK: no server would answer. Not `answered`: `last` says why, and another server may.
-  absl::Status TakeTopK(const TopKCall& call, const Wanted& part, ServingNearest* nearest,
-                        bool* answered, absl::Status* last) const {
+  absl::Status TakeTopK(const TopKCall& call, Wanted* part, ServingNearest* nearest, bool* answered,
+                        absl::Status* last) const {
     if (!call.status.ok()) {
       *last = ErrorOf(*call.server, call.status);
       if (call.status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
@@ -1105,9 +1137,9 @@ class GrpcServingClient final : public ServingClient {
       return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
     }
     const Outcome& said = call.reply.table();
-    if (said.outcome() != Outcome::OK) return NoteRefusal(said, last);
-    if (!IsNewEnough(*call.server, call.request.table(), part, said, call.asked_ns,
-                     call.answered_ns, last)) {
+    if (said.outcome() != Outcome::OK) return NoteRefusal(said, part, call.server.get(), last);
+    if (!IsNewEnough(call.server.get(), call.request.table(), part, said, call.asked_ns,
+                     call.answered_ns, &nearest->older, last)) {
       return absl::OkStatus();
     }
     HOTBED_RETURN_IF_ERROR(ReadNearest(*call.server, call.request, call.reply, &nearest->rows));
@@ -1128,6 +1160,7 @@ class GrpcServingClient final : public ServingClient {
     if (parts.size() == 1) return nearest;
     for (size_t p = 1; p < parts.size(); ++p) {
       nearest.age = std::max(nearest.age, parts[p].age);
+      nearest.older |= parts[p].older;
       absl::StrAppend(&nearest.server, ",", parts[p].server);
     }
     for (size_t v = 0; v < nearest.rows.size(); ++v) {

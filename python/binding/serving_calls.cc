@@ -125,8 +125,8 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                     borrowed, &asked->weights);
 }
 
-// (dim, values, exists, tiers, known, age in seconds, server, version, code of the status, its
-// message), without a copy of the rows.
+// (dim, values, exists, tiers, known, age in seconds, older, server, version, code of the status,
+// its message), without a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
@@ -139,8 +139,9 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
       NewBuffer(module, all, rows->known.data(), "B", 1, static_cast<int64_t>(rows->known.size())));
   if (!values || !exists || !tiers || !known) return nullptr;
   const std::string why(rows->status.message());
-  return Py_BuildValue("(IOOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
-                       known.get(), absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
+  PyObject* const older = rows->older ? Py_True : Py_False;
+  return Py_BuildValue("(IOOOOdOssis)", rows->dim, values.get(), exists.get(), tiers.get(),
+                       known.get(), absl::ToDoubleSeconds(rows->age), older, rows->server.c_str(),
                        rows->version.c_str(), static_cast<int>(rows->status.code()), why.c_str());
 }
 
@@ -198,7 +199,7 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
 }
 
 // serving_top_k(client, table, vectors, k, metric, ids or None, first_id, last_id, timeout,
-// staleness_max, version): as NearestOf has it; age in seconds, server, version.
+// staleness_max, version): as NearestOf has it; age in seconds, older, server, version.
 PyObject* TopKServed(PyObject*, PyObject* arguments) {
   PyObject *capsule, *vectors, *ids, *timeout, *staleness;
   long long k = 0;
@@ -241,8 +242,9 @@ PyObject* TopKServed(PyObject*, PyObject* arguments) {
   if (!nearest.ok()) return Raise(nearest.status());
   const Owned rows(NearestOf(nearest->rows));
   if (!rows) return nullptr;
-  return Py_BuildValue("(Odss)", rows.get(), absl::ToDoubleSeconds(nearest->age),
-                       nearest->server.c_str(), nearest->version.c_str());
+  return Py_BuildValue("(OdOss)", rows.get(), absl::ToDoubleSeconds(nearest->age),
+                       nearest->older ? Py_True : Py_False, nearest->server.c_str(),
+                       nearest->version.c_str());
 }
 
 }  // namespace

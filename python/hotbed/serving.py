@@ -49,6 +49,7 @@ class ServedRows:
             had it, 3 where its device had it, 0 where there is no row.
         known: with an error, of a table in parts of which others were answered: bool, one per row of values. Where it is False
             nothing is known (of some id of the bag), and the row is zeros. Else None.
+        older: newest rows may be older than in an answer before (docs/serving.md, "Going back").
     """
 
     values: Any
@@ -59,6 +60,7 @@ class ServedRows:
     error: Optional[errors.HotbedError] = None
     tiers: Optional[Any] = None
     known: Optional[Any] = None
+    older: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,13 +69,14 @@ class ServedNearest:
 
     Attributes:
         pairs: per vector (ids, scores), uint64 and float64 arrays, the nearest first.
-        age, server, version: as in `ServedRows`.
+        age, server, version, older: as in `ServedRows`.
     """
 
     pairs: list[tuple[Any, Any]]
     age: float
     server: str
     version: str = ''
+    older: bool = False
 
 
 class ServingClient:
@@ -113,7 +116,7 @@ class ServingClient:
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
             version: empty or "latest": the newest rows of each table, none of which is older than in an answer that this client
-                gave before (docs/serving.md, "Going back"); "current": of each table the current version of its model
+                gave before, unless `ServedRows.older` says so (docs/serving.md, "Going back"); "current": of each table the current version of its model
                 (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be named where
                 a table belongs to several; else the name of a version.
             partial: tables, or parts of tables, that cannot be answered in time do not fail the others; `ServedRows.error` says
@@ -137,7 +140,7 @@ class ServingClient:
         found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version,
                                        partial, batch, with_tiers)
         answers = {}
-        for name, (dim, values, exists, tiers, known, age, server, of, code, why) in zip(tables, found):
+        for name, (dim, values, exists, tiers, known, age, older, server, of, code, why) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
@@ -145,7 +148,7 @@ class ServingClient:
             rows_known = np.frombuffer(known, np.bool_) if len(memoryview(known)) else None
             error = None if code == 0 else errors.from_status(code, why)
             answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error,
-                                       where if with_tiers else None, rows_known)
+                                       where if with_tiers else None, rows_known, older)
         return answers
 
     def stats(self) -> dict[str, int]:
@@ -175,10 +178,10 @@ class ServingClient:
         if isinstance(vectors, (list, tuple)):
             vectors = np.asarray(vectors, np.float32)
         ids = None if filter is None else _arrays.readable(filter, 'filter')
-        nearest, age, server, of = _hotbed.serving_top_k(
+        nearest, age, older, server, of = _hotbed.serving_top_k(
             self._client, table, _arrays.readable(vectors, 'vectors'), k, metric, ids, client.row_id(first_id, 'first_id'),
             client.row_id(last_id, 'last_id'), timeout, staleness_max, version)
-        return ServedNearest(_arrays.nearest_pairs(*nearest), age, server, of)
+        return ServedNearest(_arrays.nearest_pairs(*nearest), age, server, of, older)
 
     def close(self) -> None:
         """Closes; calls under way in other threads end first. May be called twice."""

@@ -227,8 +227,9 @@ class Watch {
     for (std::thread& reader : readers) reader.join();
     absl::MutexLock lock(&mu_);
     std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"copy_changes\": %" PRIu64
-                ", \"age_ms_max\": %" PRId64 "}\n",
-                answered_ns_.size(), lookups_.load(), changes_.load(), age_ms_max_.load());
+                ", \"older\": %" PRIu64 ", \"age_ms_max\": %" PRId64 "}\n",
+                answered_ns_.size(), lookups_.load(), changes_.load(), older_.load(),
+                age_ms_max_.load());
     return ended_;
   }
 
@@ -268,12 +269,13 @@ class Watch {
       lookups_.fetch_add(1);
       changes_.fetch_add(rows.server != server ? 1 : 0);
       server = rows.server;
+      older_.fetch_add(rows.older ? 1 : 0);
       const float least = AnsweredBefore(begun_ns - absl::ToInt64Nanoseconds(rows.age));
       const int64_t age_ms = absl::ToInt64Milliseconds(rows.age);
       if (age_ms > age_ms_max_.load()) age_ms_max_.store(age_ms);
       for (size_t i = 0; i < ids_.size(); ++i) {
         const float value = rows.values[i * rows.dim];
-        if (value < before[i] || value < least) {
+        if ((value < before[i] && !rows.older) || value < least) {
           return absl::DataLossError(absl::StrCat(
               "row ", ids_[i], " of ", rows.server, " is ", value, ", was ", before[i], " before; ",
               least, " pushes were acknowledged ", age_ms, " ms ago, the age of the answer"));
@@ -296,7 +298,7 @@ class Watch {
   const Clock& clock_ = *Clock::Real();
   std::vector<uint64_t> ids_;
   std::atomic<bool> ends_{false};
-  std::atomic<uint64_t> lookups_{0}, changes_{0};
+  std::atomic<uint64_t> lookups_{0}, changes_{0}, older_{0};
   std::atomic<int64_t> age_ms_max_{0};
   mutable absl::Mutex mu_;
   std::vector<int64_t> answered_ns_ ABSL_GUARDED_BY(mu_);

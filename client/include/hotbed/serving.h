@@ -91,11 +91,11 @@ struct ServingLookupOptions {
   // ServingRows::status of each table says why, and ServingRows::known which of its rows are there.
   bool partial = false;
   // Empty or "latest": the newest rows of each table. No row is older than in an answer that this
-  // client gave before the call, whichever copies answer, unless the client may_go_back
-  // (docs/serving.md, "Going back"). "current": of each table the current version of its model
-  // ('hotbed publish'), one per model for the whole call; "current/MODEL": of that model, which a
-  // call has to name where a table belongs to several and no one of them has all tables of the
-  // call. Else the name of a version.
+  // client gave before the call, whichever copies answer, unless ServingRows::older says so or the
+  // client may_go_back (docs/serving.md, "Going back"). "current": of each table the current
+  // version of its model ('hotbed publish'), one per model for the whole call; "current/MODEL": of
+  // that model, which a call has to name where a table belongs to several and no one of them has
+  // all tables of the call. Else the name of a version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
@@ -121,6 +121,9 @@ struct ServingRows {
   // All pushes that were acknowledged longer before the answer are in the rows.
   // Zero for those of a version, which do not change.
   absl::Duration age;
+  // Newest rows may be older than in an answer before. No copy that is sure to be as new answered
+  // within half a second, or half of the call's time (docs/serving.md, "Going back").
+  bool older = false;
   std::string server;   // that answered; with commas between several, which have parts of the table
   std::string version;  // the name of that whose rows these are; empty: the newest rows
 };
@@ -142,6 +145,7 @@ struct ServingNearest {
   // of the distance. Equal scores are in the order of the ids; one that is no number comes last.
   std::vector<std::vector<ScoredRow>> rows;
   absl::Duration age;   // as in ServingRows
+  bool older = false;   // likewise
   std::string server;   // likewise
   std::string version;  // likewise
 };
