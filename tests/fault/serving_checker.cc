@@ -67,6 +67,8 @@ absl::StatusOr<Rows> ListRows(const std::string& target, const std::string& tabl
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> scan,
                           Follow(target, table, {.once = true}));
   Rows rows;
+  std::map<uint64_t, size_t> columns_of;  // by id, that were listed
+  size_t dim = 0;
   while (!scan->ended()) {
     HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, scan->Next(absl::Seconds(1)));
     if (!changes.has_value() || changes->ids.empty()) continue;
@@ -76,8 +78,12 @@ absl::StatusOr<Rows> ListRows(const std::string& target, const std::string& tabl
       std::vector<float>& row = rows[changes->ids[i]];  // a part of it, with column slices
       row.resize(std::max<size_t>(row.size(), changes->range.column_limit));
       std::copy_n(from, columns, row.begin() + changes->range.column_first);
+      columns_of[changes->ids[i]] += columns;
+      dim = std::max<size_t>(dim, changes->range.column_limit);
     }
   }
+  // A row that a slice lacks, which a crash may have taken back further than others, is absent.
+  std::erase_if(rows, [&](const auto& row) { return columns_of[row.first] < dim; });
   return rows;
 }
 
