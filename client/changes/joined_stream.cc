@@ -40,7 +40,9 @@ Places PlacesOf(const ChangePositions& positions) {
 }
 
 bool IsBefore(const v1::LogPlace& at, const RangePosition& told) {
-  return std::pair(at.epoch(), at.lsn()) < std::pair(told.epoch, told.lsn);
+  // While a list is told, what was seen of it is later than the place that was told before.
+  return std::pair(at.epoch(), at.lsn()) < std::max(std::pair(told.epoch, told.lsn),
+                                                    std::pair(told.seen_epoch, told.seen_lsn));
 }
 
 using Rows = std::pair<uint64_t, uint64_t>;  // first and limit of a range
@@ -281,12 +283,14 @@ class JoinedStream final : public CopyStream {
   }
 
   // A server that is no primary any more may answer with rows from before what was told.
-  static bool Answered(const JoinedRange& range, absl::Span<const SlicedTable::Found> found,
-                       const Places& told) {
+  bool Answered(const JoinedRange& range, absl::Span<const SlicedTable::Found> found,
+                const Places& told) {
     for (size_t i = 0; i < found.size(); ++i) {
       if (!found[i].answered) return false;
       const auto place = told.find(KeyOf(range.slices[i].range));
-      if (place != told.end() && IsBefore(found[i].at, place->second)) return false;
+      if (place == told.end() || !IsBefore(found[i].at, place->second)) continue;
+      table_->LookAgain();
+      return false;
     }
     return true;
   }

@@ -64,6 +64,8 @@ class SlicedTable {
   virtual absl::StatusOr<std::unique_ptr<IdStream>> FollowIds(const ChangePositions& from) = 0;
   // From all shards at the same time; an answer per shard. An error is for good.
   virtual absl::StatusOr<std::vector<Found>> Read(absl::Span<const Wanted> wanted) = 0;
+  // An answer was from before what was told: its server is no primary any more.
+  virtual void LookAgain() = 0;
 };
 
 // `from` as FollowOptions has it. `clock` outlives it.

@@ -77,6 +77,8 @@ class GrpcSlicedTable final : public SlicedTable {
     return found;
   }
 
+  void LookAgain() override { failed_ = true; }
+
  private:
   struct Call {
     std::vector<size_t> indexes;  // of what is wanted

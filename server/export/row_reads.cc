@@ -21,6 +21,7 @@ namespace {
 // The rows that are read of one shard.
 struct ReadPart {
   std::shared_ptr<Shard> shard;  // null: it is elsewhere
+  Epoch epoch = 0;               // before its rows were read
   std::vector<uint64_t> ids;
   std::vector<uint8_t> rows;
   std::vector<uint8_t> exist;  // a byte per id
@@ -71,6 +72,12 @@ absl::StatusOr<ReadParts> PartsOf(const ShardHost& host, const v1::ReadRowsReque
     auto part = std::make_unique<ReadPart>();
     part->shard = FindFollowed(host, ShardId::FromPacked(wanted.shard()), wanted.range_first(),
                                wanted.range_limit());
+    // Whatever earlier primaries have told must be in the rows before they are read.
+    if (part->shard != nullptr) {
+      const Shard::FollowFrom begin = part->shard->BeginFollowing({}, /*opens_feed=*/false);
+      part->epoch = begin.epoch;
+      if (!begin.status.ok()) part->shard = nullptr;
+    }
     if (part->shard != nullptr) {
       HOTBED_ASSIGN_OR_RETURN(part->ids, WantedIds(wanted, *part->shard));
     }
@@ -113,11 +120,16 @@ void BeginRead(ReadPart* part) {
   });
 }
 
+// If not, another primary may have told changes before these rows were read, which they lack.
+bool WasPrimary(const ReadPart& part) {
+  return part.shard->PrimarySince(part.epoch) && !part.shard->MayLackPushes();
+}
+
 void AddFound(uint64_t shard, ReadPart* part, v1::ReadRowsReply* reply) {
   v1::FoundRows& found = *reply->add_shards();
   found.set_shard(shard);
   if (part->shard != nullptr) part->read.WaitForNotification();
-  if (part->shard == nullptr || !part->at.ok()) {
+  if (part->shard == nullptr || !part->at.ok() || !WasPrimary(*part)) {
     found.set_elsewhere(true);
     return;
   }

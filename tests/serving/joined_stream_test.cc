@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/random.h"
 
 namespace hotbed {
@@ -26,10 +27,12 @@ constexpr bool kPlanted = false;
 
 constexpr uint32_t kSlices = 3;
 constexpr uint64_t kIds = 10;
+constexpr uint64_t kRangeIds = 5;  // so there are two ranges
+constexpr uint32_t kShards = 2 * kSlices;
 constexpr uint64_t kNumber = 77;
 constexpr size_t kPage = 3;  // ids of an answer
 
-// One slice of the rows, a column each, with all that has changed.
+// One slice of a range of rows, a column each, with all that has changed.
 struct Slice {
   struct Entry {
     uint64_t id = 0;
@@ -40,6 +43,13 @@ struct Slice {
   uint64_t epoch = 1;
   std::map<uint64_t, uint64_t> begins;  // the last LSN before an epoch
   bool away = false;
+  bool hangs = false;
+  struct Deposed {
+    std::map<uint64_t, float> rows;
+    uint64_t epoch = 0;
+    uint64_t lsn = 0;
+  };
+  std::optional<Deposed> deposed;  // is still asked for rows, and answers
 
   uint64_t lsn() const { return log.size(); }
   std::optional<float> Get(uint64_t id) const {
@@ -61,6 +71,12 @@ struct Slice {
       log.pop_back();
     }
     begins[++epoch] = lsn();
+    deposed.reset();
+  }
+  // Another server becomes the primary. Those who joined do not know it yet.
+  void TakeOver() {
+    if (!deposed.has_value()) deposed = Deposed{rows, epoch, lsn()};
+    begins[++epoch] = lsn();
   }
   // Whether the entry is there still, or one that goes on from it.
   bool GoesOnFrom(uint64_t of_epoch, uint64_t at_lsn) const {
@@ -68,21 +84,30 @@ struct Slice {
                        [at_lsn](const auto& begin) { return begin.second >= at_lsn; });
   }
 };
-using Slices = std::array<Slice, kSlices>;
+using Slices = std::array<Slice, kShards>;  // range by range
 
-ChangedRange RangeOf(uint32_t slice) { return {0, kIds, slice, slice + 1}; }
+uint32_t ShardOf(uint64_t id, uint32_t slice) {
+  return (id < kRangeIds ? 0 : kSlices) + slice;
+}
 
-// Tells ids as servers do: a list page by page, then what is logged.
+ChangedRange RangeOf(uint32_t shard) {
+  const uint64_t first = shard < kSlices ? 0 : kRangeIds;
+  const uint32_t slice = shard % kSlices;
+  return {first, first + kRangeIds, slice, slice + 1};
+}
+
+// Tells ids as servers do: a list page by page, then what is logged. A new primary lists what has
+// changed since, and its place stays what it was until the list has ended.
 class Ids final : public IdStream {
  public:
   Ids(const Slices* slices, const ChangePositions& from, Random* random)
       : slices_(*slices), random_(*random) {
-    for (uint32_t i = 0; i < kSlices; ++i) {
+    for (uint32_t i = 0; i < kShards; ++i) {
       for (const RangePosition& position : from) {
         if (!(position.range == RangeOf(i))) continue;
         EXPECT_EQ(position.table, kNumber);
         told_[i] = {
-            true, {position.epoch, position.lsn}, {position.seen_epoch, position.seen_lsn}, {}};
+            true, {position.epoch, position.lsn}, {position.seen_epoch, position.seen_lsn}, {}, 0};
       }
     }
   }
@@ -90,16 +115,16 @@ class Ids final : public IdStream {
   absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration) override { return std::nullopt; }
   absl::StatusOr<std::optional<CopyChanges>> NextOfCopy(absl::Duration) override {
     if (random_.OneIn(3)) return std::nullopt;
-    const uint32_t first = static_cast<uint32_t>(random_.Uniform(kSlices));
-    for (uint32_t i = 0; i < kSlices; ++i) {
-      std::optional<CopyChanges> changes = NextOf((first + i) % kSlices);
+    const uint32_t first = static_cast<uint32_t>(random_.Uniform(kShards));
+    for (uint32_t i = 0; i < kShards; ++i) {
+      std::optional<CopyChanges> changes = NextOf((first + i) % kShards);
       if (changes.has_value()) return changes;
     }
     return std::nullopt;
   }
   ChangePositions Positions() const override {
     ChangePositions positions;
-    for (uint32_t i = 0; i < kSlices; ++i) {
+    for (uint32_t i = 0; i < kShards; ++i) {
       const Told& told = told_[i];
       if (!told.begun) continue;
       positions.push_back({kNumber, RangeOf(i), told.through.first,
@@ -109,7 +134,7 @@ class Ids final : public IdStream {
     return positions;
   }
   absl::Duration Age() const override {
-    for (uint32_t i = 0; i < kSlices; ++i) {
+    for (uint32_t i = 0; i < kShards; ++i) {
       if (!told_[i].begun || !told_[i].listed()) return absl::InfiniteDuration();
     }
     return absl::Milliseconds(1);
@@ -125,6 +150,7 @@ class Ids final : public IdStream {
     std::pair<uint64_t, uint64_t> through;  // epoch and LSN
     std::pair<uint64_t, uint64_t> seen;
     std::vector<uint64_t> list;  // ids that are to be told still
+    uint64_t changed_to = 0;     // of a list of changes, its LSN
     bool listed() const { return list.empty(); }
   };
 
@@ -134,13 +160,13 @@ class Ids final : public IdStream {
     CopyChanges changes;
     changes.shard = i;
     changes.range = RangeOf(i);
-    if (slice.away) return std::nullopt;
+    if (slice.away || slice.hangs) return std::nullopt;
     if (!told.begun) {
       if (unlisted_ > 0) {  // the server has much to do
         --unlisted_;
         return std::nullopt;
       }
-      told = {true, {slice.epoch, slice.lsn()}, {slice.epoch, slice.lsn()}, {}};
+      told = {true, {slice.epoch, slice.lsn()}, {slice.epoch, slice.lsn()}, {}, 0};
       for (const auto& [id, value] : slice.rows) told.list.push_back(id);
       if (told.list.empty()) return changes;
     }
@@ -154,58 +180,81 @@ class Ids final : public IdStream {
     changes.again = !slice.GoesOnFrom(told.through.first, told.through.second) ||
                     !slice.GoesOnFrom(told.seen.first, told.seen.second);
     if (changes.again) return changes;
-    uint64_t& lsn = told.through.second;
-    if (lsn == slice.lsn()) return std::nullopt;
-    told.through.first = slice.epoch;
+    const bool lists = told.through.first != slice.epoch;
+    uint64_t lsn = lists ? std::max(told.changed_to, told.through.second) : told.through.second;
+    if (lsn == slice.lsn()) {
+      told.through = {slice.epoch, lsn};
+      return std::nullopt;
+    }
     for (size_t n = 0; n < kPage && lsn < slice.lsn(); ++n) {
       const uint64_t id = slice.log[lsn++].id;
       (slice.rows.contains(id) ? changes.ids : changes.deleted).push_back(id);
     }
     told.seen = {slice.epoch, slice.lsn()};
+    told.changed_to = lsn;
+    if (!lists) told.through.second = lsn;
     return changes;
   }
 
   const Slices& slices_;
   Random& random_;
-  uint64_t unlisted_ = random_.Uniform(12);
-  std::array<Told, kSlices> told_;
+  uint64_t unlisted_ = random_.Uniform(30);
+  std::array<Told, kShards> told_;
+};
+
+// Every server of the table, and its coordinator.
+struct Servers {
+  Slices slices;
+  bool coordinator_away = false;
+  ManualClock clock;
+  std::vector<size_t> reads;  // ids per join
 };
 
 class Fake final : public SlicedTable {
  public:
-  Fake(const Slices* slices, Random* random, std::vector<size_t>* reads)
-      : slices_(slices), random_(random), reads_(reads) {}
+  Fake(Servers* servers, Random* random) : servers_(*servers), random_(random) {}
 
   absl::StatusOr<std::vector<SliceShard>> Shards() override {
+    if (servers_.coordinator_away) return absl::UnavailableError("the coordinator is away");
+    LookAgain();
     std::vector<SliceShard> shards;
-    for (uint32_t i = 0; i < kSlices; ++i) shards.push_back({i, RangeOf(i)});
+    for (uint32_t i = 0; i < kShards; ++i) shards.push_back({i, RangeOf(i)});
     return shards;
   }
   uint64_t number() const override { return kNumber; }
   absl::StatusOr<std::unique_ptr<IdStream>> FollowIds(const ChangePositions& from) override {
-    return std::make_unique<Ids>(slices_, from, random_);
+    return std::make_unique<Ids>(&servers_.slices, from, random_);
   }
   absl::StatusOr<std::vector<Found>> Read(absl::Span<const Wanted> wanted) override {
     std::vector<Found> found;
+    bool hung = false;
     for (const Wanted& one : wanted) {
-      const Slice& slice = (*slices_)[one.from.shard];
+      const Slice& slice = servers_.slices[one.from.shard];
+      hung |= slice.hangs;
       Found& rows = found.emplace_back();
-      rows.answered = !slice.away;
-      rows.at.set_epoch(slice.epoch);
-      rows.at.set_lsn(slice.lsn());
+      rows.answered = !slice.away && !slice.hangs;
+      const auto& values = slice.deposed.has_value() ? slice.deposed->rows : slice.rows;
+      rows.at.set_epoch(slice.deposed.has_value() ? slice.deposed->epoch : slice.epoch);
+      rows.at.set_lsn(slice.deposed.has_value() ? slice.deposed->lsn : slice.lsn());
       for (const uint64_t id : one.ids) {
-        rows.found.push_back(slice.rows.contains(id) ? 1 : 0);
-        rows.rows.push_back(slice.Get(id).value_or(0));
+        const auto row = values.find(id);
+        rows.found.push_back(row != values.end() ? 1 : 0);
+        rows.rows.push_back(row != values.end() ? row->second : 0);
       }
-      if (one.from.shard == 0 && !one.ids.empty()) reads_->push_back(one.ids.size());
+      if (RangeOf(one.from.shard).column_first == 0 && !one.ids.empty()) {
+        servers_.reads.push_back(one.ids.size());
+      }
     }
+    if (hung) servers_.clock.Advance(kSecondNs);
     return found;
+  }
+  void LookAgain() override {
+    for (Slice& slice : servers_.slices) slice.deposed.reset();
   }
 
  private:
-  const Slices* const slices_;
+  Servers& servers_;
   Random* const random_;
-  std::vector<size_t>* const reads_;
 };
 
 using Row = std::vector<float>;
@@ -213,23 +262,31 @@ using Row = std::vector<float>;
 class Story {
  public:
   explicit Story(uint64_t seed, uint64_t rows = 0) : random_(seed) {
-    for (uint64_t id = 0; id < rows; ++id) {
-      for (Slice& slice : slices_) slice.Change(id, static_cast<float>(++value_));
-    }
+    servers_.clock.Advance(kSecondNs);
+    for (uint64_t id = 0; id < rows; ++id) Push(id, static_cast<float>(++value_));
     Open({});
   }
 
   void Open(const ChangePositions& from) {
-    stream_ = JoinSlices(std::make_unique<Fake>(&slices_, &random_, &reads_), kSlices, from,
-                         Clock::Real());
+    stream_ = JoinSlices(std::make_unique<Fake>(&servers_, &random_), kSlices, from,
+                         &servers_.clock);
+  }
+
+  void Push(uint64_t id, float value) {
+    for (uint32_t i = 0; i < kSlices; ++i) slices_[ShardOf(id, i)].Change(id, value);
   }
 
   // Takes one answer; false: there was none.
   bool Take() {
+    servers_.clock.Advance(kSecondNs / 20);
     absl::StatusOr<std::optional<CopyChanges>> changes = stream_->NextOfCopy(absl::ZeroDuration());
     EXPECT_TRUE(changes.ok()) << changes.status();
     if (!changes.ok() || !changes->has_value()) return false;
-    if ((*changes)->again) rows_.clear();
+    if ((*changes)->again) {
+      std::erase_if(rows_, [&](const auto& row) {
+        return row.first >= (*changes)->range.first && row.first < (*changes)->range.limit;
+      });
+    }
     for (size_t i = 0; i < (*changes)->ids.size(); ++i) {
       const float* const row = (*changes)->rows.data() + i * kSlices;
       rows_[(*changes)->ids[i]] = Row(row, row + kSlices);
@@ -244,10 +301,11 @@ class Story {
 
   std::map<uint64_t, Row> WholeRows() const {
     std::map<uint64_t, Row> whole;
-    for (const auto& [id, value] : slices_[0].rows) {
+    for (uint64_t id = 0; id < kIds; ++id) {
       Row row;
-      for (const Slice& slice : slices_) {
-        if (slice.Get(id).has_value()) row.push_back(*slice.Get(id));
+      for (uint32_t i = 0; i < kSlices; ++i) {
+        const std::optional<float> value = slices_[ShardOf(id, i)].Get(id);
+        if (value.has_value()) row.push_back(*value);
       }
       if (row.size() == kSlices) whole[id] = row;
     }
@@ -263,15 +321,17 @@ class Story {
       const bool dies = random_.OneIn(3);
       for (uint32_t i = 0; i < kSlices; ++i) {
         if (dies && random_.OneIn(2)) break;
-        coming_[i].emplace_back(id, value);
+        coming_[ShardOf(id, i)].emplace_back(id, value);
       }
     } else if (what < 24) {
-      Arrive(static_cast<uint32_t>(random_.Uniform(kSlices)));
+      Arrive(static_cast<uint32_t>(random_.Uniform(kShards)));
     } else if (what == 24 && random_.OneIn(4)) {
-      slices_[random_.Uniform(kSlices)].Lose(1 + random_.Uniform(3));
+      slices_[random_.Uniform(kShards)].Lose(1 + random_.Uniform(3));
+    } else if (what == 26 && random_.OneIn(2)) {
+      slices_[random_.Uniform(kShards)].TakeOver();
     } else if (what == 25 && random_.OneIn(4)) {
       Open(stream_->Positions());  // the rows stay: they lie on a disk
-      if (stream_->Positions().size() < kSlices) rows_.clear();
+      if (stream_->Positions().empty()) rows_.clear();
     } else {
       Take();
     }
@@ -283,16 +343,16 @@ class Story {
     slices_[i].Change(id, value == 0 ? std::nullopt : std::optional<float>(value));
   }
   void ArriveAll() {
-    for (uint32_t i = 0; i < kSlices; ++i) {
+    for (uint32_t i = 0; i < kShards; ++i) {
       while (!coming_[i].empty()) Arrive(i);
     }
   }
 
   Random random_;
-  Slices slices_;
-  std::array<std::vector<std::pair<uint64_t, float>>, kSlices> coming_;
+  Servers servers_;
+  Slices& slices_ = servers_.slices;
+  std::array<std::vector<std::pair<uint64_t, float>>, kShards> coming_;
   int value_ = 0;
-  std::vector<size_t> reads_;  // ids per join
   std::unique_ptr<CopyStream> stream_;
   std::map<uint64_t, Row> rows_;
 };
@@ -301,7 +361,7 @@ TEST(JoinedStream, AReaderMissesNothingWhateverComesBetween) {
   int differ = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Story story(seed, /*rows=*/seed % kIds);
-    for (int step = 0; step < 150; ++step) story.Step();
+    for (int step = 0; step < 300; ++step) story.Step();
     story.ArriveAll();
     story.TakeAll();
     const bool same = story.rows_ == story.WholeRows();
@@ -316,9 +376,7 @@ TEST(JoinedStream, AReaderMissesNothingWhateverComesBetween) {
 // What is told below needs streams that are not random.
 class JoinedStreamTest : public ::testing::Test {
  protected:
-  void Push(uint64_t id, float value) {
-    for (Slice& slice : story_.slices_) slice.Change(id, value);
-  }
+  void Push(uint64_t id, float value) { story_.Push(id, value); }
 
   Story story_{1};
 };
@@ -331,11 +389,11 @@ TEST_F(JoinedStreamTest, AnIdThatChangesInSeveralSlicesIsJoinedOnce) {
   for (Slice& slice : story_.slices_) slice.away = true;
   for (int i = 0; i < 5; ++i) Push(2, 7);
   for (Slice& slice : story_.slices_) slice.away = false;
-  story_.reads_.clear();
+  story_.servers_.reads.clear();
   story_.TakeAll();
   EXPECT_EQ(story_.rows_[2], Row(kSlices, 7));
-  for (const size_t ids : story_.reads_) EXPECT_EQ(ids, 1u);
-  EXPECT_LE(story_.reads_.size(), 6u);  // of 15 changes, told by pages of 3 per slice
+  for (const size_t ids : story_.servers_.reads) EXPECT_EQ(ids, 1u);
+  EXPECT_LE(story_.servers_.reads.size(), 6u);  // of 15 changes, told by pages of 3 per slice
 }
 
 TEST_F(JoinedStreamTest, ARowThatASliceLacksIsAbsentUntilItComes) {
@@ -364,11 +422,27 @@ TEST_F(JoinedStreamTest, WhileASliceIsAwayTheRowsGrowOldAndThenComeAll) {
   for (size_t i = 0; i < kSlices; ++i) {
     EXPECT_EQ(story_.stream_->Positions()[i].lsn, before[i].lsn);  // not told yet
   }
+  story_.servers_.clock.Advance(10 * kSecondNs);
+  for (int i = 0; i < 5; ++i) story_.Take();
+  EXPECT_GE(story_.stream_->Age(), absl::Seconds(10));
   story_.slices_[2].away = false;
-  absl::SleepFor(absl::Milliseconds(250));
   story_.TakeAll();
   EXPECT_EQ(story_.rows_[1], Row(kSlices, 2));
   EXPECT_EQ(story_.stream_->Positions()[0].lsn, 2u);
+  EXPECT_LT(story_.stream_->Age(), absl::Seconds(5));
+}
+
+TEST_F(JoinedStreamTest, ADeposedPrimaryGivesNoRows) {
+  for (uint64_t id = 0; id < kPage; ++id) Push(id, 1);
+  story_.TakeAll();
+  Slice& slice = story_.slices_[1];
+  slice.TakeOver();
+  // Many pages, so that the list of changes has not ended when the first id is joined.
+  for (uint64_t n = 0; n < 60; ++n) slice.Change(n == 0 ? 0 : 1, 2);
+  story_.TakeAll();
+  EXPECT_EQ(story_.rows_[0], (Row{1, 2, 1}));
+  EXPECT_EQ(story_.rows_[1], (Row{1, 2, 1}));
+  EXPECT_LT(story_.stream_->Age(), absl::Seconds(5));
 }
 
 }  // namespace joined_stream_test
