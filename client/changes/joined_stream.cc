@@ -17,7 +17,10 @@ namespace {
 
 constexpr int64_t kReadAgainNs = kSecondNs / 5;  // of a range with a slice that is not reached
 constexpr uint64_t kJoinBytes = 256u << 10;      // of whole rows that are asked for together
+constexpr uint64_t kJoinBytesMin = 4u << 10;     // likewise, while answers come too late
 constexpr size_t kTurnIdsMax = 1u << 16;         // about: then they are joined first
+constexpr size_t kPendingBytesMax = 8u << 20;    // of ids: beyond, no more are taken
+constexpr size_t kPendingIdBytes = 2 * sizeof(uint64_t);  // about, in a set
 
 // A planted bug, which tests/serving compiles in and must find.
 #ifdef HOTBED_PLANTED_EARLY_JOINS
@@ -41,8 +44,12 @@ Places PlacesOf(const ChangePositions& positions) {
 
 bool IsBefore(const v1::LogPlace& at, const RangePosition& told) {
   // While a list is told, what was seen of it is later than the place that was told before.
-  return std::pair(at.epoch(), at.lsn()) < std::max(std::pair(told.epoch, told.lsn),
-                                                    std::pair(told.seen_epoch, told.seen_lsn));
+  return std::pair(at.epoch(), at.lsn()) <
+         std::max(std::pair(told.epoch, told.lsn), std::pair(told.seen_epoch, told.seen_lsn));
+}
+
+bool IsAway(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
 using Rows = std::pair<uint64_t, uint64_t>;  // first and limit of a range
@@ -54,7 +61,9 @@ struct JoinedRange {
   std::vector<SliceShard> slices;     // by column
   std::set<uint32_t> awaited;         // shards whose lists have not begun: nothing is joined yet
   absl::flat_hash_set<uint64_t> ids;  // told, and not joined yet
+  bool fails = false;                 // a slice did not answer when it was asked last
   int64_t not_before_ns = 0;
+  uint64_t join_bytes = kJoinBytes;  // less after a failure: it may have been too much for its time
 
   bool Joins(int64_t now_ns) const {
     return awaited.empty() && !ids.empty() && now_ns >= not_before_ns;
@@ -84,7 +93,11 @@ class JoinedStream final : public CopyStream {
       if (!begun) return Rest(wait);
       if (!ready_.empty()) return Take();
     }
-    if (!AnyJoins()) HOTBED_RETURN_IF_ERROR(Gather(wait));
+    // A range that is asked again and again keeps no ids of other ranges from being told.
+    const bool joins = AnyJoins();
+    if (!joins || std::exchange(join_failed_, false)) {
+      HOTBED_RETURN_IF_ERROR(Gather(joins ? absl::ZeroDuration() : wait));
+    }
     if (AnyJoins()) HOTBED_RETURN_IF_ERROR(Join());
     if (!ready_.empty()) return Take();
     return std::nullopt;
@@ -120,11 +133,13 @@ class JoinedStream final : public CopyStream {
     return positions;
   }
 
-  // False: a slice is not reached.
+  // False: a slice or the coordinator is not reached. The rows that were told stay meanwhile.
   absl::StatusOr<bool> Begin() {
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<SliceShard> shards, table_->Shards());
+    const absl::StatusOr<std::vector<SliceShard>> shards = table_->Shards();
+    if (IsAway(shards.status())) return false;
+    HOTBED_RETURN_IF_ERROR(shards.status());
     ranges_.clear();
-    for (const SliceShard& shard : shards) ranges_[RowsOf(shard.range)].slices.push_back(shard);
+    for (const SliceShard& shard : *shards) ranges_[RowsOf(shard.range)].slices.push_back(shard);
     ChangePositions from;
     std::vector<SlicedTable::Wanted> wanted;  // places of slices that are not listed
     std::vector<JoinedRange*> begin;
@@ -142,7 +157,10 @@ class JoinedStream final : public CopyStream {
     }
     HOTBED_ASSIGN_OR_RETURN(const bool placed, Place(wanted, &from));
     if (!placed) return false;
-    HOTBED_ASSIGN_OR_RETURN(ids_, table_->FollowIds(from));
+    absl::StatusOr<std::unique_ptr<IdStream>> ids = table_->FollowIds(from);
+    if (IsAway(ids.status())) return false;
+    HOTBED_RETURN_IF_ERROR(ids.status());
+    ids_ = *std::move(ids);
     if (begins_again_) {
       for (const JoinedRange* const range : begin) TellAgain(*range);
     }
@@ -200,6 +218,12 @@ class JoinedStream final : public CopyStream {
   }
 
   absl::Status Gather(absl::Duration wait) {
+    size_t pending = 0;
+    for (const auto& [rows, range] : ranges_) pending += range.ids.size();
+    if (pending * kPendingIdBytes > kPendingBytesMax) {
+      Rest(wait);
+      return absl::OkStatus();
+    }
     const bool fails = std::any_of(ranges_.begin(), ranges_.end(), [](const auto& one) {
       return one.second.awaited.empty() && !one.second.ids.empty();
     });
@@ -246,25 +270,39 @@ class JoinedStream final : public CopyStream {
     positions_ = ids_->Positions();
   }
 
+  // Ranges that fail have calls of their own, by turns with the others: they take up no room in the
+  // calls of these, nor their time.
+  std::vector<JoinedRange*> NextToJoin() {
+    const int64_t now_ns = clock_.NowNs();
+    std::vector<JoinedRange*> well;
+    std::vector<JoinedRange*> failing;
+    for (auto& [rows, range] : ranges_) {
+      if (range.Joins(now_ns)) (range.fails ? failing : well).push_back(&range);
+    }
+    const bool joins_well = !well.empty() && (failing.empty() || !joined_well_);
+    joined_well_ = joins_well;
+    return joins_well ? well : failing;
+  }
+
   // Some ids of some ranges, so that an answer may have the rows of all.
   absl::Status Join() {
-    const int64_t now_ns = clock_.NowNs();
     std::vector<JoinedRange*> ranges;
     std::vector<SlicedTable::Wanted> wanted;
-    size_t left = 0;
-    for (auto& [rows, range] : ranges_) {
-      const uint64_t row_bytes = dim_ * sizeof(float) + range.slices.size() * 2;
-      if (ranges.empty()) left = std::max<size_t>(kJoinBytes / row_bytes, 1);
-      if (left == 0 || !range.Joins(now_ns)) continue;
+    uint64_t left = kJoinBytes;
+    for (JoinedRange* const range : NextToJoin()) {
+      const uint64_t row_bytes = dim_ * sizeof(float) + range->slices.size() * 2;
+      const uint64_t many = std::min(left, range->join_bytes) / row_bytes;
+      if (many == 0 && !ranges.empty()) break;
       std::vector<uint64_t> ids;
-      for (const uint64_t id : range.ids) {
-        if (left == 0) break;
+      for (const uint64_t id : range->ids) {
+        if (ids.size() >= std::max<uint64_t>(many, 1)) break;
         ids.push_back(id);
-        --left;
       }
-      for (const SliceShard& slice : range.slices) wanted.push_back({slice, ids});
-      ranges.push_back(&range);
+      left -= std::min(left, ids.size() * row_bytes);
+      for (const SliceShard& slice : range->slices) wanted.push_back({slice, ids});
+      ranges.push_back(range);
     }
+    const int64_t asked_ns = clock_.NowNs();
     HOTBED_ASSIGN_OR_RETURN(const std::vector<SlicedTable::Found> found, table_->Read(wanted));
     size_t next = 0;
     const Places told = PlacesOf(ids_->Positions());
@@ -274,12 +312,21 @@ class JoinedStream final : public CopyStream {
       if (Answered(*range, of, told)) {
         Add(wanted[next].ids, of, range);
       } else {
-        range->not_before_ns = now_ns + kReadAgainNs;
+        Postpone(asked_ns, range);
       }
       next += slices;
     }
     NoteSeen();
     return absl::OkStatus();
+  }
+
+  // For at least as long as the answer was waited for, so that others have half of the time.
+  void Postpone(int64_t asked_ns, JoinedRange* range) {
+    const int64_t now_ns = clock_.NowNs();
+    range->fails = true;
+    range->not_before_ns = now_ns + std::max(kReadAgainNs, now_ns - asked_ns);
+    range->join_bytes = std::max(range->join_bytes / 2, kJoinBytesMin);
+    join_failed_ = true;
   }
 
   // A server that is no primary any more may answer with rows from before what was told.
@@ -297,6 +344,8 @@ class JoinedStream final : public CopyStream {
 
   void Add(const std::vector<uint64_t>& ids, absl::Span<const SlicedTable::Found> found,
            JoinedRange* range) {
+    range->fails = false;
+    range->join_bytes = std::min(range->join_bytes + range->join_bytes / 8, kJoinBytes);
     CopyChanges changes = ChangesOf(*range);
     for (size_t i = 0; i < ids.size(); ++i) {
       range->ids.erase(ids[i]);
@@ -345,6 +394,8 @@ class JoinedStream final : public CopyStream {
   std::unique_ptr<IdStream> ids_;  // null: to begin
   std::map<Rows, JoinedRange> ranges_;
   std::deque<CopyChanges> ready_;
+  bool join_failed_ = false;  // since ids were gathered last
+  bool joined_well_ = false;  // the last call was not for ranges that fail
 };
 
 }  // namespace

@@ -135,7 +135,8 @@ class GrpcSlicedTable final : public SlicedTable {
         code == absl::StatusCode::kUnimplemented) {
       return absl::Status(code, call.status.error_message());
     }
-    failed_ |= !call.status.ok();
+    // A server that has much to do is the primary still.
+    failed_ |= !call.status.ok() && code != absl::StatusCode::kResourceExhausted;
     const auto count = static_cast<size_t>(call.reply.shards_size());
     if (!call.status.ok() || count != call.indexes.size()) return absl::OkStatus();
     for (size_t i = 0; i < count; ++i) {

@@ -86,9 +86,7 @@ struct Slice {
 };
 using Slices = std::array<Slice, kShards>;  // range by range
 
-uint32_t ShardOf(uint64_t id, uint32_t slice) {
-  return (id < kRangeIds ? 0 : kSlices) + slice;
-}
+uint32_t ShardOf(uint64_t id, uint32_t slice) { return (id < kRangeIds ? 0 : kSlices) + slice; }
 
 ChangedRange RangeOf(uint32_t shard) {
   const uint64_t first = shard < kSlices ? 0 : kRangeIds;
@@ -100,8 +98,8 @@ ChangedRange RangeOf(uint32_t shard) {
 // changed since, and its place stays what it was until the list has ended.
 class Ids final : public IdStream {
  public:
-  Ids(const Slices* slices, const ChangePositions& from, Random* random)
-      : slices_(*slices), random_(*random) {
+  Ids(const Slices* slices, const ChangePositions& from, Random* random, size_t* told_ids)
+      : slices_(*slices), random_(*random), told_ids_(*told_ids) {
     for (uint32_t i = 0; i < kShards; ++i) {
       for (const RangePosition& position : from) {
         if (!(position.range == RangeOf(i))) continue;
@@ -118,7 +116,9 @@ class Ids final : public IdStream {
     const uint32_t first = static_cast<uint32_t>(random_.Uniform(kShards));
     for (uint32_t i = 0; i < kShards; ++i) {
       std::optional<CopyChanges> changes = NextOf((first + i) % kShards);
-      if (changes.has_value()) return changes;
+      if (!changes.has_value()) continue;
+      told_ids_ += changes->ids.size();
+      return changes;
     }
     return std::nullopt;
   }
@@ -198,6 +198,7 @@ class Ids final : public IdStream {
 
   const Slices& slices_;
   Random& random_;
+  size_t& told_ids_;
   uint64_t unlisted_ = random_.Uniform(30);
   std::array<Told, kShards> told_;
 };
@@ -208,6 +209,7 @@ struct Servers {
   bool coordinator_away = false;
   ManualClock clock;
   std::vector<size_t> reads;  // ids per join
+  size_t told_ids = 0;
 };
 
 class Fake final : public SlicedTable {
@@ -223,7 +225,7 @@ class Fake final : public SlicedTable {
   }
   uint64_t number() const override { return kNumber; }
   absl::StatusOr<std::unique_ptr<IdStream>> FollowIds(const ChangePositions& from) override {
-    return std::make_unique<Ids>(&servers_.slices, from, random_);
+    return std::make_unique<Ids>(&servers_.slices, from, random_, &servers_.told_ids);
   }
   absl::StatusOr<std::vector<Found>> Read(absl::Span<const Wanted> wanted) override {
     std::vector<Found> found;
@@ -268,8 +270,8 @@ class Story {
   }
 
   void Open(const ChangePositions& from) {
-    stream_ = JoinSlices(std::make_unique<Fake>(&servers_, &random_), kSlices, from,
-                         &servers_.clock);
+    stream_ =
+        JoinSlices(std::make_unique<Fake>(&servers_, &random_), kSlices, from, &servers_.clock);
   }
 
   void Push(uint64_t id, float value) {
@@ -443,6 +445,54 @@ TEST_F(JoinedStreamTest, ADeposedPrimaryGivesNoRows) {
   EXPECT_EQ(story_.rows_[0], (Row{1, 2, 1}));
   EXPECT_EQ(story_.rows_[1], (Row{1, 2, 1}));
   EXPECT_LT(story_.stream_->Age(), absl::Seconds(5));
+}
+
+TEST_F(JoinedStreamTest, ASliceThatHangsHoldsUpNoOtherRange) {
+  for (uint64_t id = 0; id < kIds; ++id) Push(id, 1);
+  story_.TakeAll();
+  Push(1, 2);
+  story_.slices_[ShardOf(1, 2)].hangs = true;
+  for (float value = 3; value < 13; ++value) {
+    Push(kRangeIds, value);
+    const int64_t until_ns = story_.servers_.clock.NowNs() + 6 * kSecondNs;
+    while (story_.servers_.clock.NowNs() < until_ns) story_.Take();
+    ASSERT_EQ(story_.rows_[kRangeIds], Row(kSlices, value));
+  }
+  EXPECT_EQ(story_.rows_[1], Row(kSlices, 1));
+  EXPECT_GE(story_.stream_->Age(), absl::Seconds(50));
+  story_.slices_[ShardOf(1, 2)].hangs = false;
+  story_.TakeAll();
+  EXPECT_EQ(story_.rows_, story_.WholeRows());
+}
+
+TEST_F(JoinedStreamTest, WhileTheCoordinatorIsAwayTheStreamGoesOn) {
+  Push(1, 1);
+  story_.TakeAll();
+  Push(1, 2);
+  story_.TakeAll();
+  story_.slices_[0].Lose(1);
+  story_.servers_.coordinator_away = true;
+  for (int i = 0; i < 20; ++i) story_.Take();
+  EXPECT_EQ(story_.rows_[1], Row(kSlices, 2));
+  story_.servers_.coordinator_away = false;
+  story_.TakeAll();
+  EXPECT_EQ(story_.rows_[1], (Row{1, 2, 2}));
+}
+
+// A range of more ids than may be pending.
+TEST_F(JoinedStreamTest, NoMoreIdsAreTakenThanMayBePending) {
+  constexpr uint64_t kMany = 700'000;
+  for (uint32_t i = 0; i < kSlices; ++i) {
+    Slice& slice = story_.slices_[i];
+    for (uint64_t id = 0; id < kMany; ++id) slice.rows.emplace_hint(slice.rows.end(), id, 1.0f);
+    slice.log.push_back({0, 1.0f});
+  }
+  story_.Open({});
+  story_.Take();
+  story_.slices_[2].away = true;
+  while (story_.servers_.told_ids < 400'000) story_.Take();
+  for (int i = 0; i < 1000; ++i) story_.Take();
+  EXPECT_LT(story_.servers_.told_ids, kMany);
 }
 
 }  // namespace joined_stream_test
