@@ -29,19 +29,19 @@ using Methods = std::set<std::string, std::less<>>;
 // rows and primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",     "BeginSave",     "ChangeFiles", "Check",
-                  "CommitCut",      "FollowCopy", "GetClusterMap", "GetServing",  "ListCopy",
-                  "ListRows",       "Lookup",     "ReadChanges",   "ReadFiles",   "RegisterServer",
-                  "ReportServing",  "TopK",       "Transfer",      "Watch",       "WatchClusterMap",
-                  "WatchSave"};
+      new Methods{"ActivateShards",  "Attend",        "BeginSave",     "ChangeFiles", "Check",
+                  "CommitCut",       "FollowCopy",    "GetClusterMap", "GetServing",  "ListCopy",
+                  "ListRows",        "Lookup",        "ReadChanges",   "ReadFiles",   "ReadRows",
+                  "RegisterServer",  "ReportServing", "TopK",          "Transfer",    "Watch",
+                  "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
 const Methods& ReaderMethods() {
-  static const Methods* const methods =
-      new Methods{"Check",    "GetClusterMap", "GetServing", "ListEvents", "ListMoves",
-                  "ListRows", "ListTrainers",  "Lookup",     "Pull",       "ReadChanges",
-                  "RowLife",  "Softmax",       "TopK",       "Watch",      "WatchClusterMap"};
+  static const Methods* const methods = new Methods{
+      "Check",        "GetClusterMap", "GetServing", "ListEvents",     "ListMoves", "ListRows",
+      "ListTrainers", "Lookup",        "Pull",       "ReadChanges",    "ReadRows",  "RowLife",
+      "Softmax",      "TopK",          "Watch",      "WatchClusterMap"};
   return *methods;
 }
 

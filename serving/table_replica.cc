@@ -487,8 +487,10 @@ absl::Status TableReplica::FollowOnce() {
   // Rows of the disk may be gone while memory has them.
   const bool on_disk = kept_ != nullptr && kept_->rows()->rows() > 0;
   comes_again_ = options.from.empty() && (rows()->rows() > 0 || on_disk);
-  // Memory may have newer rows than the positions of the disk, once a stream has told it some.
-  relay_->Begin(std::exchange(followed_, true) ? ChangePositions() : options.from);
+  // Memory may have newer rows than the positions of the disk, once a stream has told it some. A
+  // copy whose rows are joined of slices feeds no other.
+  const bool feeds = !std::exchange(followed_, true) && spec_.column_slices() <= 1;
+  relay_->Begin(feeds ? options.from : ChangePositions());
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   if (comes_again_) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/changes/follow_as.h"
+#include "client/changes/joined_stream.h"
 #include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -63,13 +64,6 @@ gpr_timespec In(int64_t ns) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(ns, GPR_TIMESPAN));
 }
 
-// Stable over restarts: positions are kept in files.
-uint64_t NumberOf(const std::string& cluster, uint32_t table) {
-  uint64_t number = Mix64(table);
-  for (const char c : cluster) number = Mix64(number ^ static_cast<uint8_t>(c));
-  return number;
-}
-
 bool Inside(const ChangedRange& inner, const ChangedRange& outer) {
   return inner.first >= outer.first && inner.limit <= outer.limit &&
          inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
@@ -90,6 +84,7 @@ struct Followed {
   uint64_t skip = 0;
   v1::RelayCursor cursor;         // of the feeder, if the last answer was its
   int64_t fed_not_before_ns = 0;  // until then it is followed at its primary
+  v1::LogPlace seen_besides;      // of rows that others have read
   v1::ReadPlace told;
   int64_t told_ns = 0;  // everything up to this time was told; 0: never yet
   uint64_t list = 0;
@@ -99,6 +94,17 @@ struct Followed {
   int64_t not_before_ns = 0;
   std::string error;
 };
+
+v1::LogPlace Later(const v1::LogPlace& a, const v1::LogPlace& b) {
+  return std::pair(a.epoch(), a.lsn()) < std::pair(b.epoch(), b.lsn()) ? b : a;
+}
+
+// With the rows that others have read.
+v1::ReadPlace WithSeen(v1::ReadPlace place, const Followed& shard) {
+  if (shard.seen_besides.lsn() == 0) return place;
+  *place.mutable_seen() = Later(place.seen(), shard.seen_besides);
+  return place;
+}
 
 // A call in progress.
 struct OpenCall {
@@ -120,15 +126,17 @@ struct OpenCall {
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::FollowCopyReply>> fed_reader;
 };
 
-class TableStream : public CopyStream {
+class TableStream : public IdStream {
  public:
   TableStream(std::string table, std::unique_ptr<GrpcCheckpointCluster> cluster,
-              FollowOptions options, uint32_t table_id, CopyFeed feed, const Clock* clock)
+              FollowOptions options, uint32_t table_id, CopyFeed feed, bool every_slice,
+              const Clock* clock)
       : table_(std::move(table)),
         cluster_(std::move(cluster)),
         options_(std::move(options)),
         clock_(*clock),
         feeder_{std::move(feed)},
+        every_slice_(every_slice),
         lists_(RandomNumber()),
         table_id_(table_id) {}
 
@@ -185,7 +193,8 @@ class TableStream : public CopyStream {
     ChangePositions positions(others_.begin(), others_.end());
     positions.insert(positions.end(), merged_.begin(), merged_.end());
     for (const auto& [index, shard] : shards_) {
-      if (IsTold(shard)) positions.push_back(PositionOf(shard.range, shard.told));
+      if (!IsTold(shard)) continue;
+      positions.push_back(PositionOf(shard.range, WithSeen(shard.told, shard)));
     }
     return positions;
   }
@@ -199,6 +208,11 @@ class TableStream : public CopyStream {
       told_ns = std::min(told_ns, shard.told_ns);
     }
     return absl::Nanoseconds(now_ns - told_ns);
+  }
+
+  void NoteSeen(uint32_t shard, const v1::LogPlace& at) override {
+    const auto found = shards_.find(shard);
+    if (found != shards_.end()) found->second.seen_besides = Later(found->second.seen_besides, at);
   }
 
   bool ended() const override {
@@ -258,7 +272,7 @@ class TableStream : public CopyStream {
                                      : absl::StrCat("table \"", table_, "\" was dropped"));
     }
     table_id_ = table;
-    table_number_ = NumberOf(map.cluster_id(), table);
+    table_number_ = NumberOfTable(map.cluster_id(), table);
     std::map<uint32_t, Followed> shards;
     for (const v1::ShardRecord& record : map.shards()) {
       const ShardId id = ShardId::FromPacked(record.shard());
@@ -332,7 +346,7 @@ class TableStream : public CopyStream {
 
   // Every column slice has the same ids.
   bool MayHaveRows(const v1::ShardRecord& record) const {
-    if (!options_.with_rows && record.column_first() != 0) return false;
+    if (!options_.with_rows && !every_slice_ && record.column_first() != 0) return false;
     if (record.range_first() >= options_.limit_place ||
         record.range_limit() <= options_.first_place) {
       return false;
@@ -482,7 +496,7 @@ class TableStream : public CopyStream {
     request.set_shard(ShardId{table_id_, index}.packed());
     request.set_range_first(shard->range.first);
     request.set_range_limit(shard->range.limit);
-    if (!options_.once) *request.mutable_above() = shard->read;
+    if (!options_.once) *request.mutable_above() = WithSeen(shard->read, *shard);
     request.set_of_one_moment(options_.once);
     request.set_with_rows(options_.with_rows);
     request.set_goes_on(goes_on);
@@ -536,7 +550,7 @@ class TableStream : public CopyStream {
       asked.set_shard(ShardId{table_id_, index}.packed());
       asked.set_range_first(shard.range.first);
       asked.set_range_limit(shard.range.limit);
-      *asked.mutable_above() = shard.read;
+      *asked.mutable_above() = WithSeen(shard.read, shard);
       asked.set_skip(shard.skip);
       if (fed && shard.cursor.run() != 0) *asked.mutable_cursor() = shard.cursor;
     }
@@ -831,6 +845,7 @@ class TableStream : public CopyStream {
   const FollowOptions options_;
   const Clock& clock_;
   Feeder feeder_;
+  const bool every_slice_;  // also of ids alone
   grpc::CompletionQueue queue_;
   uint64_t lists_;     // the number of the last list
   uint32_t table_id_;  // 0: not known yet
@@ -847,10 +862,10 @@ class TableStream : public CopyStream {
   int64_t refreshed_ns_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<CopyStream>> FollowBy(std::unique_ptr<GrpcCheckpointCluster> cluster,
-                                                     const std::string& table,
-                                                     const FollowOptions& options,
-                                                     uint32_t table_id, CopyFeed feed) {
+absl::StatusOr<std::unique_ptr<IdStream>> FollowBy(std::unique_ptr<GrpcCheckpointCluster> cluster,
+                                                   const std::string& table,
+                                                   const FollowOptions& options, uint32_t table_id,
+                                                   CopyFeed feed, bool every_slice = false) {
   if (options.first_id > options.last_id) {
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
@@ -865,12 +880,19 @@ absl::StatusOr<std::unique_ptr<CopyStream>> FollowBy(std::unique_ptr<GrpcCheckpo
         "with_statistics is for scans (once); a stream tells values of rows alone");
   }
   auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, table_id,
-                                              std::move(feed), Clock::Real());
+                                              std::move(feed), every_slice, Clock::Real());
   HOTBED_RETURN_IF_ERROR(stream->Start());
   return stream;
 }
 
 }  // namespace
+
+// Stable over restarts: positions are kept in files.
+uint64_t NumberOfTable(const std::string& cluster, uint32_t table) {
+  uint64_t number = Mix64(table);
+  for (const char c : cluster) number = Mix64(number ^ static_cast<uint8_t>(c));
+  return number;
+}
 
 absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
                                                      const std::string& table,
@@ -883,8 +905,20 @@ absl::StatusOr<std::unique_ptr<CopyStream>> FollowAs(const std::string& coordina
                                                      const ClientIdentity& identity,
                                                      const v1::TableSpec& table,
                                                      const FollowOptions& options, CopyFeed feed) {
+  if (table.column_slices() > 1) {
+    return JoinSlices(ReachSlicedTable(coordinators, identity, table, options), table.dim(),
+                      options.from, Clock::Real());
+  }
   return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table.name(),
                   options, table.id(), std::move(feed));
+}
+
+absl::StatusOr<std::unique_ptr<IdStream>> FollowIdsAs(const std::string& coordinators,
+                                                      const ClientIdentity& identity,
+                                                      const v1::TableSpec& table,
+                                                      const FollowOptions& options) {
+  return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table.name(),
+                  options, table.id(), {}, /*every_slice=*/true);
 }
 
 }  // namespace hotbed

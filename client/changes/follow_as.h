@@ -38,9 +38,24 @@ class CopyStream : public ChangeStream {
   virtual absl::StatusOr<std::optional<CopyChanges>> NextOfCopy(absl::Duration wait) = 0;
 };
 
+// Ids alone, of every column slice.
+class IdStream : public CopyStream {
+ public:
+  // The reader has rows of the shard that are as of `at`, which others read.
+  virtual void NoteSeen(uint32_t shard, const v1::LogPlace& at) = 0;
+};
+absl::StatusOr<std::unique_ptr<IdStream>> FollowIdsAs(const std::string& coordinators,
+                                                      const ClientIdentity& identity,
+                                                      const v1::TableSpec& table,
+                                                      const FollowOptions& options);
+
+// RangePosition::table.
+uint64_t NumberOfTable(const std::string& cluster, uint32_t table);
+
 // `coordinators` is HOST:PORT,... NotFound once the table was dropped, also if another one has its
 // name by now. A shard that the feeder does not answer for, or that it is late with, is followed at
-// its primary, and the feeder is asked again after a pause.
+// its primary, and the feeder is asked again after a pause. Rows of a table with column slices are
+// joined (joined_stream.h), from the primaries alone.
 absl::StatusOr<std::unique_ptr<CopyStream>> FollowAs(const std::string& coordinators,
                                                      const ClientIdentity& identity,
                                                      const v1::TableSpec& table,

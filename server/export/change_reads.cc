@@ -18,7 +18,6 @@ namespace {
 constexpr int64_t kSweepNs = kSecondNs;
 // After a commit has woken the thread, so that it is not woken by every single one.
 constexpr int64_t kGatherNs = kMillisecondNs;
-constexpr uint64_t kAnswerCopies = 4;  // rows, reply, message, and gRPC's copy of it
 
 std::string BytesOf(const std::vector<uint64_t>& ids) {
   return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint64_t));
@@ -190,7 +189,7 @@ bool ChangeReads::Answer(Waiting* call, int64_t now_ns, bool stops) {
   std::vector<std::unique_ptr<Part>> parts = Gather(call->request, now_ns, &reply);
   std::shared_ptr<const void> held;
   if (!parts.empty()) {
-    const uint64_t bytes = kAnswerCopies * kChangeBytesMax;
+    const uint64_t bytes = kChangeAnswerCopies * kChangeBytesMax;
     if (!memory_->TakeForAnswer(bytes)) return false;  // until another answer has left
     held = std::shared_ptr<const void>(
         nullptr, [memory = memory_, bytes](const void*) { memory->GiveFromAnswer(bytes); });

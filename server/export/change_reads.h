@@ -30,6 +30,7 @@ namespace hotbed {
 constexpr int kFollowedShardsMax = 512;  // of a call
 constexpr size_t kChangeCallsMax = 256;  // that wait
 constexpr uint32_t kChangeBytesMax = 256u << 10;
+constexpr uint64_t kChangeAnswerCopies = 4;  // rows, reply, message, and gRPC's copy of it
 constexpr uint32_t kChangeWaitMsMax = 10'000;
 
 // Ids, rows and deletions that were sent to those who list rows or follow their changes.
@@ -41,6 +42,9 @@ struct FollowCounters {
   Counter changes{"hotbed_server_followed_bytes_total",
                   "Bytes of rows sent to clients that list tables or follow their changes.",
                   {{"call", "changes"}}};
+  Counter rows{"hotbed_server_followed_bytes_total",
+               "Bytes of rows sent to clients that list tables or follow their changes.",
+               {{"call", "rows"}}};
 };
 
 ReadPosition PositionOf(const v1::ReadPlace& place);

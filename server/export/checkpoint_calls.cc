@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "proto/checkpoint.pb.h"
 #include "server/export/row_life.h"
+#include "server/export/row_reads.h"
 
 namespace hotbed {
 namespace {
@@ -98,13 +99,28 @@ void ListAllowed(const v1::ListRowsRequest& request, const ShardHost& host,
   done(reply.SerializeAsString(), nullptr);
 }
 
+// On a thread that reads lists.
+template <typename Reply>
+void RunAmongLists(RowLists* lists, ToolCalls::Done done,
+                   std::function<absl::StatusOr<Reply>()> make) {
+  // Shared: whoever does not run it must answer all the same.
+  const auto answer = std::make_shared<ToolCalls::Done>(std::move(done));
+  const bool runs = lists->Run([answer, make = std::move(make)] {
+    const absl::StatusOr<Reply> reply = make();
+    if (!reply.ok()) return (*answer)(reply.status(), nullptr);
+    (*answer)(reply->SerializeAsString(), nullptr);
+  });
+  if (runs) return;
+  (*answer)(absl::ResourceExhaustedError("too many calls read rows of this server"), nullptr);
+}
+
 // The same of a call for many shards: one that is not here is asked for by a range that none has,
 // and so is told to be elsewhere, while the others are answered.
-absl::StatusOr<v1::ReadChangesRequest> Allowed(v1::ReadChangesRequest request,
-                                               const ShardHost& host,
-                                               const ToolCalls::MayUse& may_use) {
+template <typename Request>
+absl::StatusOr<Request> Allowed(Request request, const ShardHost& host,
+                                const ToolCalls::MayUse& may_use) {
   if (!may_use) return request;
-  for (v1::FollowedShard& shard : *request.mutable_shards()) {
+  for (auto& shard : *request.mutable_shards()) {
     HOTBED_ASSIGN_OR_RETURN(const bool here, MayRead(host, shard.shard(), may_use));
     if (!here) shard.set_range_limit(shard.range_first());
   }
@@ -129,6 +145,15 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
         if (!allowed.ok()) return done(allowed.status(), nullptr);
         changes->Read(*allowed, caller.connection, std::move(done));
       });
+  calls["/hotbed.v1.Changes/ReadRows"] = ParsedSlow<v1::ReadRowsRequest>(
+      [host, lists, changes](const v1::ReadRowsRequest& request, const ToolCalls::Caller& caller,
+                             ToolCalls::Done done) {
+        const absl::StatusOr<v1::ReadRowsRequest> allowed = Allowed(request, *host, caller.may_use);
+        if (!allowed.ok()) return done(allowed.status(), nullptr);
+        RunAmongLists<v1::ReadRowsReply>(lists, std::move(done), [host, changes, read = *allowed] {
+          return AnswerReadRows(*host, changes->memory(), read);
+        });
+      });
   calls["/hotbed.v1.Changes/RowLife"] = ParsedSlow<v1::RowLifeRequest>(
       [host, lists](const v1::RowLifeRequest& request, const ToolCalls::Caller& caller,
                     ToolCalls::Done done) {
@@ -137,18 +162,9 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
         v1::RowLifeReply elsewhere;
         elsewhere.set_elsewhere(true);
         if (!*here) return done(elsewhere.SerializeAsString(), nullptr);
-        // Shared: whoever does not run it must answer all the same.
-        const auto answer = std::make_shared<ToolCalls::Done>(std::move(done));
-        const bool runs = lists->Run([host, request, answer] {
-          const absl::StatusOr<v1::RowLifeReply> reply =
-              AnswerRowLife(*host, request, [] { return absl::OkStatus(); });
-          if (!reply.ok()) return (*answer)(reply.status(), nullptr);
-          (*answer)(reply->SerializeAsString(), nullptr);
+        RunAmongLists<v1::RowLifeReply>(lists, std::move(done), [host, request] {
+          return AnswerRowLife(*host, request, [] { return absl::OkStatus(); });
         });
-        if (!runs) {
-          (*answer)(absl::ResourceExhaustedError("too many calls read rows of this server"),
-                    nullptr);
-        }
       });
   calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
       [host, top_k](const v1::TopKRequest& request, const ToolCalls::Caller& caller,

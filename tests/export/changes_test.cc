@@ -651,6 +651,46 @@ TEST(ChangesTest, RulesOfTablesHoldForListsAndChanges) {
   EXPECT_TRUE(absent->elsewhere());
 }
 
+TEST(ChangesTest, ReadsRowsByIdAsOfOnePlace) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  served.Push({1, 3}, &random);
+  const ShardRecord here = served.server().records()[0];
+  v1::ReadRowsRequest read;
+  for (const uint64_t shard : {here.shard.packed(), ShardId{9, 9}.packed()}) {
+    v1::WantedRows& wanted = *read.add_shards();
+    wanted.set_shard(shard);
+    wanted.set_range_first(here.range.first);
+    wanted.set_range_limit(here.range.limit);
+    const std::vector<uint64_t> ids = {3, 2, 1};
+    wanted.set_ids(ids.data(), ids.size() * sizeof(uint64_t));
+  }
+  const auto rows = [&] { return served.Call<v1::ReadRowsReply>("ReadRows", read, nullptr); };
+  auto found = rows();
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->shards_size(), 2);
+  EXPECT_TRUE(found->shards(1).elsewhere());
+  const v1::FoundRows& first = found->shards(0);
+  EXPECT_EQ(first.found(), std::string({1, 0, 1}));
+  EXPECT_EQ(first.at().lsn(), 1u);
+  const size_t row_bytes = first.rows().size() / 3;
+  EXPECT_NE(first.rows().substr(0, row_bytes), std::string(row_bytes, 0));
+  EXPECT_EQ(first.rows().substr(row_bytes, row_bytes), std::string(row_bytes, 0));
+  const std::string before = first.rows();
+  served.Push({3}, &random);
+  found = rows();
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->shards(0).at().lsn(), 2u);
+  EXPECT_NE(found->shards(0).rows().substr(0, row_bytes), before.substr(0, row_bytes));
+  EXPECT_EQ(found->shards(0).rows().substr(row_bytes), before.substr(row_bytes));
+
+  const uint64_t other = kRows;  // bounded: there is no such row
+  read.mutable_shards(0)->set_ids(&other, sizeof(other));
+  EXPECT_TRUE(absl::IsInvalidArgument(rows().status()));
+  read.mutable_shards(0)->set_ids(std::string(8 * (1u << 16), 0));
+  EXPECT_TRUE(absl::IsInvalidArgument(rows().status()));
+}
+
 // A crash gave the LSNs of lost changes to others: by LSN alone nothing seems to have happened.
 TEST(ChangesTest, NoticesLsnsThatAreUsedAgain) {
   Random random(3);

@@ -13,7 +13,7 @@ import hostile
 # Refused as one that nobody has opened, so that no load is disturbed as its owner could disturb it.
 SESSION = 0x5A5A5A5A5A5A5A5A
 PATHS = [f"/hotbed.v1.{service}/{method}" for service, methods in (
-    ("Data", "Pull Push Lookup"), ("Changes", "ListRows ReadChanges RowLife"), ("Checkpoints", "WatchSave WatchRestore ReadFiles ChangeFiles"),
+    ("Data", "Pull Push Lookup"), ("Changes", "ListRows ReadChanges ReadRows RowLife"), ("Checkpoints", "WatchSave WatchRestore ReadFiles ChangeFiles"),
     ("Replica", "Transfer"),
     ("Coordinator", "GetClusterMap WatchClusterMap AlterTable OpenSession Train ListTrainers Attend ListMoves ListEvents "
                     "ActivateShards CommitCut"),

@@ -3,6 +3,7 @@
 //
 //   hotbed-serving-checker HOST:PORT TABLE FORMAT ROWS SECONDS COPIES
 //   hotbed-serving-checker HOST:PORT TABLE watch ROWS
+//   hotbed-serving-checker HOST:PORT TABLE deletes ROWS
 //
 // The rows of the bounded table are listed, written in the format and read back; lookups of all its
 // ids, split over many calls, must give the same bits, and must say which rows exist; sums of bags
@@ -14,6 +15,11 @@
 // until its stdin ends: no lookup may fail, no row may go back, whichever server answers, and every
 // push that was acknowledged before the answer's age must be in the answer. One of two readers asks
 // all copies at once by hedges, so that answers come from one copy and another.
+//
+// `deletes` alone pushes to the hashed table, of zeros, sgd and learning rate 1: rows that are not
+// there get ones, and those that are there are deleted. It looks up meanwhile, until its stdin
+// ends: each row is whole or absent. In the end the copies have the rows that are there, within a
+// minute.
 //
 // Stdout: a line of JSON. Exit status: 0, or 1 with what differs on stderr.
 #include <algorithm>
@@ -38,6 +44,7 @@
 #include "hotbed/changes.h"
 #include "hotbed/client.h"
 #include "hotbed/serving.h"
+#include "row_math/position.h"
 #include "serving/rows/row_coder.h"
 
 namespace hotbed {
@@ -60,15 +67,23 @@ absl::StatusOr<Rows> ListRows(const std::string& target, const std::string& tabl
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> scan,
                           Follow(target, table, {.once = true}));
   Rows rows;
+  std::map<uint64_t, size_t> columns_of;  // by id, that were listed
+  size_t dim = 0;
   while (!scan->ended()) {
     HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, scan->Next(absl::Seconds(1)));
     if (!changes.has_value() || changes->ids.empty()) continue;
-    const size_t dim = changes->rows.size() / changes->ids.size();
+    const size_t columns = changes->rows.size() / changes->ids.size();
     for (size_t i = 0; i < changes->ids.size(); ++i) {
-      const float* const row = changes->rows.data() + i * dim;
-      rows[changes->ids[i]].assign(row, row + dim);
+      const float* const from = changes->rows.data() + i * columns;
+      std::vector<float>& row = rows[changes->ids[i]];  // a part of it, with column slices
+      row.resize(std::max<size_t>(row.size(), changes->range.column_limit));
+      std::copy_n(from, columns, row.begin() + changes->range.column_first);
+      columns_of[changes->ids[i]] += columns;
+      dim = std::max<size_t>(dim, changes->range.column_limit);
     }
   }
+  // A row that a slice lacks, which a crash may have taken back further than others, is absent.
+  std::erase_if(rows, [&](const auto& row) { return columns_of[row.first] < dim; });
   return rows;
 }
 
@@ -305,22 +320,137 @@ class Watch {
   absl::Status ended_ ABSL_GUARDED_BY(mu_);
 };
 
+// --- deletes
+
+class Deletes {
+ public:
+  Deletes(std::string target, std::string table, uint64_t rows)
+      : target_(std::move(target)), table_(std::move(table)), there_(rows, false) {
+    for (uint64_t id = 0; id < rows; ++id) ids_.push_back(id);
+  }
+
+  absl::Status Run() {
+    absl::Status read;
+    std::thread reader([&] { read = ReadUntilEnd(); });
+    std::thread ender([this] {
+      while (std::getchar() != EOF) continue;
+      ends_.store(true);
+    });
+    const absl::Status pushed = PushUntilEnd();
+    ender.join();
+    ends_.store(true);
+    reader.join();
+    HOTBED_RETURN_IF_ERROR(pushed);
+    HOTBED_RETURN_IF_ERROR(read);
+    HOTBED_RETURN_IF_ERROR(AwaitAll());
+    std::printf("{\"turns\": %" PRIu64 ", \"lookups\": %" PRIu64 ", \"rows\": %zd}\n", turns_,
+                lookups_, std::count(there_.begin(), there_.end(), true));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status PushUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect(target_));
+    HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(table_));
+    for (uint64_t step = 1; !ends_.load(); ++step, ++turns_) {
+      std::vector<uint64_t> come, go;
+      for (uint64_t i = 0; i < ids_.size() / 4; ++i) {
+        const uint64_t id = Mix64(step * ids_.size() + i) % ids_.size();
+        std::vector<uint64_t>& ids = there_[id] ? go : come;
+        if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+      }
+      const std::vector<float> gradients(come.size() * table->dim(), -1.0f);
+      const PushFeature out{table, come, gradients.data()};
+      HOTBED_RETURN_IF_ERROR(Applied(client.get(), client->Push(2 * step, {&out, 1}).Wait()));
+      HOTBED_RETURN_IF_ERROR(Applied(client.get(), client->Delete(2 * step + 1, table, go).Wait()));
+      for (const uint64_t id : come) there_[id] = true;
+      for (const uint64_t id : go) there_[id] = false;
+      Clock::Real()->SleepNs(5 * kMillisecondNs);
+    }
+    return absl::OkStatus();
+  }
+
+  // Its server may be down for a while.
+  static absl::Status Applied(Client* client, PushResult result) {
+    const int64_t end_ns = Clock::Real()->NowNs() + 60 * kSecondNs;
+    while (result.outcome == PushResult::Outcome::kIndeterminate &&
+           Clock::Real()->NowNs() < end_ns) {
+      result = client->Retry(result).Wait();
+    }
+    return result.status;
+  }
+
+  // An error if a row has a part of its columns.
+  absl::StatusOr<ServingRows> Look(ServingClient* client) const {
+    HOTBED_ASSIGN_OR_RETURN(auto answer,
+                            client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout}));
+    const ServingRows& rows = answer[0];
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const float whole = rows.exists[i] == 1 ? 1 : 0;
+      const float* const row = rows.values.data() + i * rows.dim;
+      for (uint32_t d = 0; d < rows.dim; ++d) {
+        if (row[d] == whole) continue;
+        return absl::DataLossError(absl::StrCat("row ", ids_[i], " of ", rows.server, " is ",
+                                                row[d], " in column ", d, ", and should be ",
+                                                whole));
+      }
+    }
+    return std::move(answer[0]);
+  }
+
+  absl::Status ReadUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
+    for (; !ends_.load(); ++lookups_) HOTBED_RETURN_IF_ERROR(Look(client.get()).status());
+    return absl::OkStatus();
+  }
+
+  // Every client stays with one copy; several find both.
+  absl::Status AwaitAll() const {
+    const int64_t end_ns = Clock::Real()->NowNs() + 60 * kSecondNs;
+    for (int same = 0; same < 8;) {
+      HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
+      HOTBED_ASSIGN_OR_RETURN(const ServingRows rows, Look(client.get()));
+      size_t differ = 0;
+      for (size_t i = 0; i < ids_.size(); ++i) differ += (rows.exists[i] == 1) != there_[i] ? 1 : 0;
+      same = differ == 0 ? same + 1 : 0;
+      if (differ > 0 && Clock::Real()->NowNs() > end_ns) {
+        return absl::DataLossError(absl::StrCat(differ, " rows of ", rows.server,
+                                                " are there and should not be, or lack"));
+      }
+      if (differ > 0) Clock::Real()->SleepNs(50 * kMillisecondNs);
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string target_;
+  const std::string table_;
+  std::vector<uint64_t> ids_;
+  std::vector<bool> there_;  // the pusher's, by id
+  std::atomic<bool> ends_{false};
+  uint64_t turns_ = 0;
+  uint64_t lookups_ = 0;  // the reader's
+};
+
 }  // namespace
 }  // namespace hotbed
 
 int main(int argc, char** argv) {
   const bool watches = argc == 5 && std::strcmp(argv[3], "watch") == 0;
-  if (argc != 7 && !watches) {
-    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS COPIES | watch ROWS\n",
-                 argv[0]);
+  const bool deletes = argc == 5 && std::strcmp(argv[3], "deletes") == 0;
+  if (argc != 7 && !watches && !deletes) {
+    std::fprintf(
+        stderr,
+        "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS COPIES | watch ROWS | deletes ROWS\n",
+        argv[0]);
     return 2;
   }
   const std::string target = absl::StrCat("hotbed://", argv[1]);
   const uint64_t rows = std::strtoull(argv[4], nullptr, 10);
   const absl::Status ran =
-      watches ? hotbed::Watch(target, argv[2], rows).Run()
-              : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10),
-                            std::strtoull(argv[6], nullptr, 10));
+      deletes   ? hotbed::Deletes(target, argv[2], rows).Run()
+      : watches ? hotbed::Watch(target, argv[2], rows).Run()
+                : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10),
+                              std::strtoull(argv[6], nullptr, 10));
   if (ran.ok()) return 0;
   std::fprintf(stderr, "%s\n", ran.ToString().c_str());
   return 1;

@@ -376,7 +376,9 @@ class Serving(unittest.TestCase):
     def test_the_tables_and_the_document(self):
         code, text = curl(f'http://{self.http}/v1/tables')
         self.assertEqual(code, 200)
-        self.assertEqual([(t['table'], t['dim'], t['format'], t['ready'], t['rows']) for t in json.loads(text)['tables']],
+        # Tables of other tests may still be on their way out.
+        own = [t for t in json.loads(text)['tables'] if t['table'] in ('item', 'user')]
+        self.assertEqual([(t['table'], t['dim'], t['format'], t['ready'], t['rows']) for t in own],
                          [('item', 3, 'fp32', True, 3), ('user', 4, 'fp32', True, 3)])
         code, text = curl(f'http://{self.http}/openapi.json')
         self.assertEqual((code, sorted(json.loads(text)['paths'])),

@@ -347,6 +347,26 @@ TEST_F(VersionStory, ACoordinatorThatBeginsWaitsForAllReports) {
   EXPECT_EQ(Target(), "v1") << "the choice is in the store";
 }
 
+TEST_F(VersionStory, CopiesOfColumnSlicesFollowThePrimariesAndHaveNoVersions) {
+  v1::CreateTableRequest sliced = CoreRig::Table("sliced");
+  sliced.mutable_spec()->set_column_slices(2);
+  sliced.mutable_spec()->mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
+  ASSERT_TRUE(rig_.Create(sliced).ok());
+  rig_.Tick(1);
+  ASSERT_TRUE(Serve({"sliced"}).ok());
+  Pass();
+  for (const char* name : {"r0", "r1"}) {
+    const v1::ServingOrders& orders = orders_[name];
+    ASSERT_EQ(orders.tables_size(), 3);
+    for (int i = 0; i < orders.tables_size(); ++i) {
+      const std::string& feeder = orders.feeders(i);
+      if (orders.specs(i).name() == "sliced") EXPECT_EQ(feeder, "") << name;
+    }
+  }
+  EXPECT_STATUS(Publish("v1", {"user", "sliced"}), kFailedPrecondition,
+                "table sliced has 2 column slices: its copies have the newest rows alone");
+}
+
 TEST_F(VersionStory, PublicationsThatCannotBeAreRefusedBeforeAnythingIsSaved) {
   for (const bool dry_run : {true, false}) {
     EXPECT_STATUS(Publish("v1", {"other"}, dry_run), kFailedPrecondition,

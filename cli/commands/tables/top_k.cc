@@ -64,16 +64,17 @@ absl::Status CheckTopKFlags(const TopKFlags& flags) {
   return TopKMetricOf(flags.metric).status();
 }
 
-// Of tables whose rows no server has whole; said before a row is looked for.
-absl::Status CheckTopKTable(const TableOptions& table) {
+// Of tables whose rows no server has whole; said before a row is looked for. Served copies have the
+// slices of a row together.
+absl::Status CheckTopKTable(const TableOptions& table, bool served) {
   if (IsComposed(table)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", table.name, " is composed: no server holds its rows, allowed: plain tables"));
   }
-  if (table.column_slices <= 1) return absl::OkStatus();
+  if (table.column_slices <= 1 || served) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "table ", table.name, " has ", table.column_slices,
-      " column slices, and no server has whole rows of it; top-k takes tables of one"));
+      " column slices, and no server has whole rows of it but serving servers: add --served"));
 }
 
 absl::StatusOr<std::string> ReadTopKText(const std::string& path) {
@@ -231,7 +232,7 @@ absl::Status SearchTopK(const CommandContext& context, const TopKFlags& flags) {
       const std::unique_ptr<Client> client,
       Client::Connect(absl::StrCat("hotbed://", context.coordinator), connection));
   HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(flags.table));
-  HOTBED_RETURN_IF_ERROR(CheckTopKTable(table->options()));
+  HOTBED_RETURN_IF_ERROR(CheckTopKTable(table->options(), flags.served));
   if (flags.served) {
     HOTBED_ASSIGN_OR_RETURN(const auto nearest, SearchServed(context, flags, *table, ids, options));
     return PrintTopK(context, ids, nearest);

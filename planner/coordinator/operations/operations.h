@@ -227,7 +227,7 @@ Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& 
 //
 //   InvalidArgument     no tables, too many, one twice; an unknown format; a number of replicas
 //   NotFound            a table does not exist, or is not served
-//   FailedPrecondition  a table is served in another format, or has column slices
+//   FailedPrecondition  a table is served in another format
 Operation MakeOperation(v1::ServeTablesRequest request, const OperationContext& context);
 
 // Writes what ServingServers::Changes says.

@@ -167,11 +167,6 @@ class ServeTables {
   }
 
   absl::Status Add(const v1::TableSpec& spec, ServedTables* after, Transaction* txn) {
-    if (spec.column_slices() > 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("table ", spec.name(), " is cut into ", spec.column_slices(),
-                       " column slices: only tables of whole rows can be served so far"));
-    }
     v1::ServedTable& table = (*after)[spec.id()];
     const v1::ServedFormat format = request_.has_format() ? request_.format() : table.format();
     if (spec.vocabulary() != 0 && format != v1::SERVED_FP32) {

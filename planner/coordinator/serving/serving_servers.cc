@@ -81,6 +81,8 @@ v1::ServingOrders ServingServers::OrdersFor(int64_t now_ns, const std::string& n
     const auto spec = specs.find(id);
     if (spec == specs.end()) continue;
     const auto feeder = [&](const v1::ServedTable& cut) -> std::string {
+      // A copy that joins slices has a place in the log of each, and a relay keeps one.
+      if (spec->second.column_slices() > 1) return "";
       const std::string server = FeederOf(now_ns, cut, *ServedPartOn(cut, name));
       return server.empty() || server == name ? "" : fleet_.servers().at(server).report.address();
     };
