@@ -375,7 +375,7 @@ TEST(JoinedStream, AReaderMissesNothingWhateverComesBetween) {
   EXPECT_EQ(differ > 0, kPlanted);
 }
 
-// What is told below needs streams that are not random.
+// These tests need streams that are not random.
 class JoinedStreamTest : public ::testing::Test {
  protected:
   void Push(uint64_t id, float value) { story_.Push(id, value); }

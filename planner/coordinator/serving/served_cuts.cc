@@ -18,7 +18,7 @@ namespace {
 constexpr double kJoinedRateShare = 0.7;
 constexpr int64_t kLookForJoinsNs = 10'000'000'000;  // that takes as long as placing all tables
 
-// What the copy says of the version; nothing, where it says nothing.
+// The copy's report of the version; an empty one if it has none.
 v1::VersionReport SaidOf(const v1::ReplicaReport& replica, uint64_t number) {
   for (const v1::VersionReport& version : replica.versions()) {
     if (version.number() == number) return version;

@@ -67,7 +67,7 @@ class ServedCuts {
   std::optional<v1::ServedTable> JoinIfDue(int64_t now_ns, const ServedTables& tables,
                                            const v1::TableSpec& spec,
                                            const v1::ServedTable& table) const;
-  // What the coming cut of the table lacks of versions; none, where no cut is coming. Each version
+  // The versions that the coming cut of the table lacks; none if no cut is coming. Each version
   // comes with the copy that has failed to take it up for longest, or, if there is one, with such a
   // copy of a part of which no other copy holds it.
   std::vector<LackedVersion> Lacked(int64_t now_ns, const v1::ServedTable& table) const;
