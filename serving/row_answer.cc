@@ -14,10 +14,8 @@
 namespace hotbed {
 namespace {
 
-// Rows ahead whose part of the index comes to the cache.
+// Rows ahead that come to the cache, and rows ahead of those whose entry of the index does.
 constexpr uint32_t kAhead = 8;
-// Rows that are found and fetched before they are read.
-constexpr uint32_t kFoundAhead = 8;
 // Rows of which those that are on disk are read together.
 constexpr uint32_t kBelowAtOnce = 1024;
 
@@ -130,20 +128,16 @@ absl::Status ForEachRow(const RowsView& rows, const char* ids, uint32_t count,
   };
   uint64_t missing = 0;
   const RowsView::Reader reader(rows);
-  const uint32_t row_bytes = rows.coder().row_bytes();
-  const uint8_t* found[kFoundAhead];
-  for (uint32_t i = 0; i < std::min(kAhead, count); ++i) reader.Prefetch(id_of(i));
-  for (uint32_t i = 0; i < count + kFoundAhead; ++i) {
-    if (i >= kFoundAhead) {
-      take(i - kFoundAhead, found[i % kFoundAhead]);
-    }
-    if (i >= count) continue;
-    if (i + kAhead < count) reader.Prefetch(id_of(i + kAhead));
-    const uint8_t* const row = reader.Find(id_of(i));
-    missing += row == nullptr ? 1 : 0;
-    flags.Set(i, row == nullptr ? 0 : kTierMemory);
-    found[i % kFoundAhead] = row;
-    for (uint32_t b = 0; row != nullptr && b < row_bytes; b += 64) __builtin_prefetch(row + b);
+  for (uint32_t i = 0; i < count + 3 * kAhead; ++i) {
+    const uint32_t chunk = i - kAhead, row = i - 2 * kAhead, now = i - 3 * kAhead;
+    if (i < count) reader.Prefetch(id_of(i));
+    if (chunk < count) reader.PrefetchChunk(id_of(chunk));
+    if (row < count) reader.PrefetchRow(id_of(row));
+    if (i < 3 * kAhead) continue;
+    const uint8_t* const found = reader.Find(id_of(now));
+    missing += found == nullptr ? 1 : 0;
+    flags.Set(now, found == nullptr ? 0 : kTierMemory);
+    take(now, found);
   }
   RowCounters::Get().rows.Add(count);
   if (missing > 0) RowCounters::Get().missing.Add(missing);

@@ -144,6 +144,37 @@ void ServedRows::Reader::Prefetch(uint64_t id) const {
   if (index != nullptr) __builtin_prefetch(&index->entries[HomeOf(position, index->capacity)]);
 }
 
+uint32_t ServedRows::Reader::LikelySlot(uint64_t position) const {
+  const Index* const index = rows_.stripes_[position >> 56].index.load();
+  if (index == nullptr) return kNoSlot;
+  const auto digest = static_cast<uint32_t>(position & 0xff);
+  for (uint32_t at = HomeOf(position, index->capacity); at < index->capacity; ++at) {
+    const uint32_t entry = index->entries[at].load();
+    if (entry == 0) return kNoSlot;
+    if (entry >> 24 == digest && (entry & kSlotMask) != kGone) {
+      return (entry & kSlotMask) - kFirstSlot;
+    }
+  }
+  return kNoSlot;
+}
+
+void ServedRows::Reader::PrefetchChunk(uint64_t id) const {
+  const uint64_t position = Mix64(id);
+  const uint32_t slot = LikelySlot(position);
+  if (slot == kNoSlot) return;
+  const Stripe& stripe = rows_.stripes_[position >> 56];
+  __builtin_prefetch(&stripe.chunks.load()[slot >> rows_.chunk_shift_]);
+}
+
+void ServedRows::Reader::PrefetchRow(uint64_t id) const {
+  const uint64_t position = Mix64(id);
+  const uint32_t slot = LikelySlot(position);
+  if (slot == kNoSlot) return;
+  const uint8_t* const record = rows_.RecordOf(rows_.stripes_[position >> 56], slot);
+  __builtin_prefetch(rows_.KeyOf(record));
+  for (uint32_t b = 0; b < rows_.stride_; b += 64) __builtin_prefetch(record + b);
+}
+
 // Rows move from slot to slot. One that has moved between the looks at its two slots might be seen
 // in neither; then the number of moves has changed, and the stripe is looked at again. Where rows
 // move all the time, the index tells: an entry stays where it is when its row moves.

@@ -157,8 +157,11 @@ class ServedRows {
     const ServedRows& rows() const { return rows_; }
     // The row's bytes (coder().row_bytes(), unaligned), or null.
     const uint8_t* Find(uint64_t id) const;
-    // Find(id) comes soon.
+    // Find(id) comes soon. Each call needs the memory that the one before brings to the cache: the
+    // entry of the index, the place of the row's chunk, and the row with its key.
     void Prefetch(uint64_t id) const;
+    void PrefetchChunk(uint64_t id) const;
+    void PrefetchRow(uint64_t id) const;
     // Begins a walk over the rows that there are: of a stripe at a moment of this call, or of each
     // stripe at a moment of its own.
     void Begin(uint32_t stripe, Walk* walk) const;
@@ -172,6 +175,9 @@ class ServedRows {
                   absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
+    static constexpr uint32_t kNoSlot = UINT32_MAX;
+    // The first entry with the digest of this position is mostly the one of its row.
+    uint32_t LikelySlot(uint64_t position) const;
     // Appends the bits of a stripe's chunks.
     void TakeBits(uint32_t stripe, std::vector<uint32_t>* bits) const;
     // Goes on to the next chunk with rows.

@@ -108,6 +108,8 @@ struct RowsView {
       return rows_.has_value() && (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
     }
     void Prefetch(uint64_t id) const { latest_.Prefetch(id); }
+    void PrefetchChunk(uint64_t id) const { latest_.PrefetchChunk(id); }
+    void PrefetchRow(uint64_t id) const { latest_.PrefetchRow(id); }
     // Walks over the rows of a part, as ServedRows::Reader does. Together, walks over all parts,
     // one after another from 0 on, each with a Reader of its own, meet with every row of the view,
     // and with others, which Identify sorts out.
