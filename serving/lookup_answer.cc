@@ -21,6 +21,8 @@ namespace {
 using Outcome = v1::ServingTableReply;
 
 constexpr int kTablesMax = 1024;
+// Some 20 us, as the waking of a thread.
+constexpr uint64_t kQuickFloatsMax = 4096;
 
 struct LookupCounters {
   static LookupCounters& Get() {
@@ -225,6 +227,21 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
              uint64_t{table.ids()} * (request.with_tiers() ? 2 : 1);
   }
   return bytes;
+}
+
+bool IsQuick(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
+  uint64_t floats = 0;
+  for (const v1::ServingLookupTable& table : request.tables()) {
+    const std::shared_ptr<const TableReplica> replica =
+        tables.Find(table.table(), ServedPartOf(table));
+    if (replica == nullptr) continue;
+    floats += uint64_t{table.ids()} * replica->rows()->coder().dim();
+    if (floats > kQuickFloatsMax) return false;
+    const std::optional<RowsView> view =
+        request.version() == 0 ? replica->Latest() : replica->Version(request.version());
+    if (view.has_value() && !view->InMemory()) return false;
+  }
+  return true;
 }
 
 absl::Status AnswerLookup(const TableReplicas& tables,

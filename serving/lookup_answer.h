@@ -20,6 +20,10 @@ absl::Status CheckLookup(const v1::ServingLookupRequest& request);
 // here count nothing.
 uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request);
 
+// Whether the answer to `request`, which has passed CheckLookup, takes less time than the waking of
+// a thread: few rows, all of them in memory.
+bool IsQuick(const TableReplicas& tables, const v1::ServingLookupRequest& request);
+
 // As CheckLookup. `may_read` may be empty.
 absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view table)>& may_read,

@@ -41,7 +41,8 @@ absl::Status LookupQueue::Run(const Wanted& wanted, Task task, int64_t* retry_ns
   const Line line = wanted.batch ? kBatch : kInference;
   {
     absl::MutexLock lock(&mu_);
-    if (AnyWaits() || running_ >= std::max(1, threads_max_ / 2)) {
+    const bool at_once = wanted.quick && !wanted.batch;
+    if (!at_once && (AnyWaits() || running_ >= std::max(1, threads_max_ / 2))) {
       const uint64_t before = waiting_[line];
       const uint64_t bytes_max = wanted.batch ? waiting_bytes_max_ / 2 : waiting_bytes_max_;
       const int64_t wait_ns = WaitNs(line);

@@ -2,7 +2,9 @@
 // and one that would wait for more than half of the time that its caller has is refused at once. So
 // an overload costs the refusal of what is too much, and the others are answered in time.
 //
-// Those of inference run before those of batch scoring, which get what is left. Thread-safe.
+// Those of inference run before those of batch scoring, which get what is left. Quick ones of
+// inference run at once on the thread that they came on: to refuse or pass them on costs as much.
+// Thread-safe.
 #ifndef HOTBED_SERVING_LOOKUP_QUEUE_H_
 #define HOTBED_SERVING_LOOKUP_QUEUE_H_
 
@@ -25,6 +27,7 @@ class LookupQueue {
   struct Wanted {
     uint64_t bytes = 0;   // of the request and its answer: the measure of its work
     bool batch = false;   // else: inference
+    bool quick = false;   // takes less time than the waking of another thread
     int64_t left_ns = 0;  // until its caller waits no more
   };
   using Task = absl::AnyInvocable<void()>;
@@ -36,7 +39,7 @@ class LookupQueue {
   LookupQueue(const LookupQueue&) = delete;
   LookupQueue& operator=(const LookupQueue&) = delete;
 
-  // Runs `task` on this thread where few run, or later on another one. ResourceExhausted: it does
+  // Runs `task` on this thread if it is quick or few run, or later on another one. ResourceExhausted: it does
   // not, and may be asked for again after `*retry_ns`. A task alone always waits.
   absl::Status Run(const Wanted& wanted, Task task, int64_t* retry_ns) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t waiting_bytes() const ABSL_LOCKS_EXCLUDED(mu_);

@@ -155,6 +155,7 @@ class LookupMethods final : public v1::Serving::CallbackService {
     if (status.ok()) {
       const LookupQueue::Wanted wanted = {.bytes = request->ByteSizeLong() + taken,
                                           .batch = request->batch(),
+                                          .quick = IsQuick(tables_, *request),
                                           .left_ns = LeftNs(*context)};
       const auto answer = [this, context, request, reply, reactor, end] {
         const absl::Status waits = reactor->GoOn();

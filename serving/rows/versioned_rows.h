@@ -98,6 +98,9 @@ struct RowsView {
   // True: the rows that Readers found before this call are right.
   bool Holds() const { return version == nullptr || !version->given_up_.load(); }
 
+  // True: no row is looked for on a device or on disk.
+  bool InMemory() const { return device == nullptr && (below == nullptr || !below->needed()); }
+
   // As ServedRows::Reader.
   class Reader {
    public:

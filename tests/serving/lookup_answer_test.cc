@@ -40,6 +40,8 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
     EXPECT_TRUE(reply.rows().empty());
   }
   EXPECT_EQ(AnswerBytes(tables, RequestOf(7, 2)), 2 * (4 * 4 + 1));
+  EXPECT_TRUE(IsQuick(tables, RequestOf(7, 1024)));
+  EXPECT_FALSE(IsQuick(tables, RequestOf(7, 1025))) << "more than 4,096 floats";
   v1::ServingLookupReply denied;
   const auto nobody = [](absl::string_view) { return absl::PermissionDeniedError("not you"); };
   ASSERT_TRUE(AnswerLookup(tables, nobody, RequestOf(7, 2), &denied).ok());

@@ -72,6 +72,22 @@ TEST_F(LookupQueueTest, InferenceRunsBeforeBatch) {
   EXPECT_THAT(ran_, testing::ElementsAre("one", "two", "batch 1", "batch 2"));
 }
 
+TEST_F(LookupQueueTest, QuickOnesOfInferenceWaitForNobody) {
+  Occupy();
+  ASSERT_TRUE(Ask("waits", 10).ok());
+  const auto ask_quick = [this](const std::string& name, bool batch) {
+    return queue_->Run(
+        {.bytes = 1, .batch = batch, .quick = true, .left_ns = kPlentyNs},
+        [this, name] { ran_.push_back(name); }, &retry_ns_);
+  };
+  ASSERT_TRUE(ask_quick("quick batch", true).ok());
+  EXPECT_THAT(ran_, testing::IsEmpty());
+  ASSERT_TRUE(ask_quick("quick", false).ok());
+  EXPECT_THAT(ran_, testing::ElementsAre("quick"));
+  LetGo();
+  EXPECT_THAT(ran_, testing::ElementsAre("quick", "waits", "quick batch"));
+}
+
 TEST_F(LookupQueueTest, BytesThatWaitAreBounded) {
   Occupy();
   ASSERT_TRUE(Ask("large", 5 * kBytesMax).ok());  // alone

@@ -200,8 +200,10 @@ TEST(RowAnswerTest, RowsOnDiskAreReadInRunsAndBagsGoOverTheirBorders) {
     ASSERT_TRUE(in_memory.PutRow(id, reinterpret_cast<const uint8_t*>(row)).ok());
   }
   RowsView view = in_memory.Latest();
+  EXPECT_TRUE(view.InMemory());
   const auto below = std::make_shared<EveryThird>();
   view.below = below;
+  EXPECT_FALSE(view.InMemory());
   const char* const ids = reinterpret_cast<const char*>(asked.ids.data());
   std::vector<float> rows(2 * kCount);
   std::vector<char> exists(kCount), tiers(kCount);
