@@ -6,14 +6,17 @@
 // With 128MiB, most rows of the fp32 table lie on the serving server's disk.
 //
 // It makes a table of its own per format, which it drops in the end, and prints the memory of a
-// row, rows per second and times of lookups alone and beside pushes, those of pooled bags, and the
-// time from the answer to a push until a lookup shows it. Then lookups at fixed rates of half of,
-// once and three times the highest rate, each within a deadline; and the same lookups by HTTP. With
-// --unary, only lookups of 26 rows at fixed rates against bare unary calls of gRPC in the same run,
-// and bags at the fixed rate of their bar. With --versions DIR, times of lookups of `current` while
-// one version after another is taken up. With --on-demand it measures the highest rate alone, once
-// per line of standard input, so that another program can be measured in turns with it
-// (bench/redis_bench.py).
+// row, rows per second and times of lookups alone and beside pushes, and the time from the answer
+// to a push until a lookup shows it. Then lookups at fixed rates of half of, once and three times
+// the highest rate, each within a deadline; and the same lookups by HTTP. Other measures instead:
+//
+//   --unary         lookups of 26 rows at fixed rates against bare unary calls of gRPC
+//   --pooled        bags of eight tables, one lookup at a time and at the fixed rate of their bar
+//   --on-demand     the highest rate alone, once per line of standard input, so that another
+//                   program can be measured in turns with it (bench/redis_bench.py)
+//
+// With --versions DIR also times of lookups of `current` while one version after another is taken
+// up.
 #include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
@@ -61,6 +64,7 @@ namespace {
 constexpr int kAnswerBytesMax = 64 << 20;
 constexpr int kUnaryRounds = 3;
 constexpr double kPooledRowsPerS = 50'000;
+constexpr size_t kPooledTables = 8;
 
 struct Flags {
   std::string coordinator;
@@ -74,6 +78,7 @@ struct Flags {
   int threads = 4;           // that look up when the highest rate is measured
   double deadline_ms = 100;  // of lookups at a fixed rate
   bool unary = false;
+  bool pooled = false;
   std::string versions;    // directory of published versions; empty: none are published
   bool on_demand = false;  // the highest rate alone, whenever standard input says so
 };
@@ -163,32 +168,34 @@ class HttpLookups {
   int socket_ = -1;
 };
 
-// Bags of 20 ids for 64 samples, of each of eight features of one table.
+// Bags of 20 ids for 64 samples, of each of eight tables.
 class Bags {
  public:
-  static constexpr double kPooledRows = 8 * 64;  // of an answer
+  static constexpr double kPooledRows = kPooledTables * 64;  // of an answer
 
-  Bags() : ids_(8, std::vector<uint64_t>(64 * 20)), offsets_(64) {
+  Bags() : ids_(kPooledTables, std::vector<uint64_t>(64 * 20)), offsets_(64) {
     for (uint32_t bag = 0; bag < 64; ++bag) offsets_[bag] = bag * 20;
   }
   void Choose(uint64_t rows, Random* random) {
-    for (auto& feature : ids_) {
-      for (uint64_t& id : feature) id = random->Uniform(rows);
+    for (auto& ids : ids_) {
+      for (uint64_t& id : ids) id = random->Uniform(rows);
     }
   }
-  std::vector<ServingIds> Asked(const std::string& table) const {
+  std::vector<ServingIds> Asked(const std::vector<std::string>& tables) const {
     std::vector<ServingIds> asked;
-    for (const auto& feature : ids_) asked.push_back({table, feature, Pooling::kSum, offsets_});
+    for (size_t t = 0; t < kPooledTables; ++t) {
+      asked.push_back({tables[t], ids_[t], Pooling::kSum, offsets_});
+    }
     return asked;
   }
-  v1::ServingLookupRequest Request(uint32_t table, bool pooled) const {
+  v1::ServingLookupRequest Request(const std::vector<uint32_t>& tables, bool pooled) const {
     v1::ServingLookupRequest request;
-    for (const auto& feature : ids_) {
+    for (size_t t = 0; t < kPooledTables; ++t) {
       v1::ServingLookupTable& asked = *request.add_tables();
-      asked.set_table(table);
-      asked.set_ids(static_cast<uint32_t>(feature.size()));
-      request.mutable_ids()->append(reinterpret_cast<const char*>(feature.data()),
-                                    feature.size() * sizeof(uint64_t));
+      asked.set_table(tables[t]);
+      asked.set_ids(static_cast<uint32_t>(ids_[t].size()));
+      request.mutable_ids()->append(reinterpret_cast<const char*>(ids_[t].data()),
+                                    ids_[t].size() * sizeof(uint64_t));
       if (!pooled) continue;
       asked.set_pooling(v1::SERVED_SUM);
       asked.set_bags(static_cast<uint32_t>(offsets_.size()));
@@ -199,7 +206,7 @@ class Bags {
   }
 
  private:
-  std::vector<std::vector<uint64_t>> ids_;  // per feature
+  std::vector<std::vector<uint64_t>> ids_;  // per table
   std::vector<uint32_t> offsets_;
 };
 
@@ -209,13 +216,18 @@ class Bench {
       : flags_(flags),
         format_(std::move(format)),
         name_(absl::StrCat("serving_bench_", format_)),
-        calls_(flags.coordinator, IdentityOfEnvironment()) {}
+        names_({name_}),
+        calls_(flags.coordinator, IdentityOfEnvironment()) {
+    while (flags.pooled && names_.size() < kPooledTables) {
+      names_.push_back(absl::StrCat(name_, "_", names_.size() + 1));
+    }
+  }
 
   absl::Status Run() {
     HOTBED_RETURN_IF_ERROR(Prepare());
     const absl::Status measured = flags_.on_demand ? OnDemand() : Measure();
     (void)Serve(v1::ServeTablesRequest::REMOVE);
-    (void)trainer_->DropTable(name_);
+    for (const std::string& name : names_) (void)trainer_->DropTable(name);
     return measured;
   }
 
@@ -223,7 +235,7 @@ class Bench {
   absl::Status Serve(v1::ServeTablesRequest::Action action) {
     v1::ServeTablesRequest request;
     request.set_action(action);
-    request.add_tables(name_);
+    for (const std::string& name : names_) request.add_tables(name);
     HOTBED_ASSIGN_OR_RETURN(const v1::ServedFormat format, FormatOf(format_));
     request.set_format(format);
     request.set_replicas(1);
@@ -233,8 +245,17 @@ class Bench {
   absl::Status Prepare() {
     const std::string target = "hotbed://" + flags_.coordinator;
     HOTBED_ASSIGN_OR_RETURN(trainer_, Client::Connect(target));
+    for (auto name = names_.rbegin(); name != names_.rend(); ++name) {
+      HOTBED_RETURN_IF_ERROR(Load(*name));  // `name_` last
+    }
+    HOTBED_RETURN_IF_ERROR(Serve(v1::ServeTablesRequest::ADD));
+    HOTBED_ASSIGN_OR_RETURN(reader_, ServingClient::Connect(target));
+    return WaitUntilReady();
+  }
+
+  absl::Status Load(const std::string& name) {
     TableOptions options;
-    options.name = name_;
+    options.name = name;
     options.rows = flags_.rows;
     options.dim = flags_.dim;
     options.optimizer.kind = OptimizerKind::kSgd;
@@ -247,16 +268,21 @@ class Bench {
       for (uint64_t id = first; id < std::min(flags_.rows, first + 10'000); ++id) ids.push_back(id);
       HOTBED_RETURN_IF_ERROR(Push(ids));
     }
-    HOTBED_RETURN_IF_ERROR(Serve(v1::ServeTablesRequest::ADD));
-    HOTBED_ASSIGN_OR_RETURN(reader_, ServingClient::Connect(target));
+    return absl::OkStatus();
+  }
+
+  absl::Status WaitUntilReady() {
     const int64_t since_ns = Clock::Real()->NowNs();
     for (;;) {
       HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+      size_t ready = 0;
       for (const v1::ServingServerInfo& server : map.servers()) {
         for (const v1::ReplicaReport& replica : server.replicas()) {
-          if (replica.table() != IdIn(map) || !replica.ready()) continue;
+          ready += replica.ready() ? 1 : 0;
+          if (ready < names_.size()) continue;
           std::printf("%s: %" PRIu64 " rows of dim %u loaded in %.1f s, %.1f bytes a row\n",
-                      format_.c_str(), replica.rows(), flags_.dim, SecondsSince(since_ns),
+                      format_.c_str(), names_.size() * replica.rows(), flags_.dim,
+                      SecondsSince(since_ns),
                       static_cast<double>(replica.bytes()) / static_cast<double>(replica.rows()));
           return absl::OkStatus();
         }
@@ -266,6 +292,15 @@ class Bench {
     }
   }
 
+  std::vector<uint32_t> IdsIn(const v1::ServingMap& map) const {
+    std::vector<uint32_t> ids;
+    for (const std::string& name : names_) {
+      for (const v1::TableSpec& spec : map.specs()) {
+        if (spec.name() == name) ids.push_back(spec.id());
+      }
+    }
+    return ids;
+  }
   uint32_t IdIn(const v1::ServingMap& map) const {
     for (const v1::TableSpec& spec : map.specs()) {
       if (spec.name() == name_) return spec.id();
@@ -408,12 +443,12 @@ class Bench {
     for (int i = 0; i < 64; ++i) {
       Bags bags;
       bags.Choose(flags_.rows, &random);
-      requests.push_back(bags.Request(IdIn(map), /*pooled=*/true));
+      requests.push_back(bags.Request(IdsIn(map), /*pooled=*/true));
     }
     const double per_s = kPooledRowsPerS / Bags::kPooledRows;
     const bench::RatedResult result = LookUpAtRate(stub.get(), LoadOf(requests, per_s));
     std::printf(
-        "%s: 8 features, bags of 20, 64 samples at %.0f pooled rows/s: p50 %.2f ms, p99 %.2f ms, "
+        "%s: 8 tables, bags of 20, 64 samples at %.0f pooled rows/s: p50 %.2f ms, p99 %.2f ms, "
         "bar 2 ms; %" PRIu64 " not answered in time\n",
         format_.c_str(), kPooledRowsPerS, Quantile(result.ms, 0.5), Quantile(result.ms, 0.99),
         result.refused + result.late);
@@ -489,13 +524,13 @@ class Bench {
   }
 
   absl::Status Measure() {
-    if (flags_.unary) {
-      HOTBED_RETURN_IF_ERROR(Unary());
+    if (flags_.unary) return Unary();
+    if (flags_.pooled) {
+      HOTBED_RETURN_IF_ERROR(Pooled());
       return PooledAtRate();
     }
     HOTBED_RETURN_IF_ERROR(Rate());
     HOTBED_RETURN_IF_ERROR(Times("idle"));
-    HOTBED_RETURN_IF_ERROR(Pooled());
     HOTBED_ASSIGN_OR_RETURN(const float marker, Marker());
     std::atomic<bool> ends{false};
     std::vector<int64_t> answered_ns(1'000'000);
@@ -528,14 +563,14 @@ class Bench {
       bags.Choose(flags_.rows, &random);
       const int64_t begun_ns = Clock::Real()->NowNs();
       HOTBED_RETURN_IF_ERROR(
-          reader_->Lookup(bags.Asked(name_), {.timeout = absl::Seconds(10)}).status());
+          reader_->Lookup(bags.Asked(names_), {.timeout = absl::Seconds(10)}).status());
       ms.push_back(SecondsSince(begun_ns) * 1e3);
     }
     const double per_s = static_cast<double>(ms.size()) / SecondsSince(since_ns);
     HOTBED_ASSIGN_OR_RETURN(const double pooled, WireBytes(bags, /*pooled=*/true));
     HOTBED_ASSIGN_OR_RETURN(const double unpooled, WireBytes(bags, /*pooled=*/false));
     std::printf(
-        "%s: 8 features, bags of 20, 64 samples, one lookup at a time: %.0f pooled rows/s of %.2fM "
+        "%s: 8 tables, bags of 20, 64 samples, one lookup at a time: %.0f pooled rows/s of %.2fM "
         "rows/s, p50 %.2f ms, p99 %.2f ms; %.0f bytes on the wire, %.3f of the unpooled rows\n",
         format_.c_str(), per_s * Bags::kPooledRows, per_s * Bags::kPooledRows * 20 / 1e6,
         Quantile(ms, 0.5), Quantile(ms, 0.99), pooled, pooled / unpooled);
@@ -555,7 +590,7 @@ class Bench {
   absl::StatusOr<double> WireBytes(const Bags& bags, bool pooled) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
     HOTBED_ASSIGN_OR_RETURN(const auto stub, StubOf(map));
-    const v1::ServingLookupRequest request = bags.Request(IdIn(map), pooled);
+    const v1::ServingLookupRequest request = bags.Request(IdsIn(map), pooled);
     HOTBED_ASSIGN_OR_RETURN(const v1::ServingLookupReply reply, Answer(stub.get(), request));
     return static_cast<double>(request.ByteSizeLong() + reply.ByteSizeLong());
   }
@@ -644,6 +679,7 @@ class Bench {
   const Flags& flags_;
   const std::string format_;
   const std::string name_;
+  std::vector<std::string> names_;  // `name_`, and further tables where bags are looked up
   ServingCalls calls_;
   std::unique_ptr<Client> trainer_;
   std::unique_ptr<ServingClient> reader_;
@@ -671,7 +707,9 @@ int Main(int argc, char** argv) {
   app.add_flag("--on-demand", flags.on_demand,
                "Measure the highest rate alone, once per line of standard input");
   app.add_flag("--unary", flags.unary,
-               "Only lookups of 26 rows against bare gRPC calls, and bags at 50,000 rows/s");
+               "Only lookups of 26 rows against bare gRPC calls of as many bytes");
+  app.add_flag("--pooled", flags.pooled,
+               "Only bags of eight tables, one lookup at a time and at 50,000 pooled rows/s");
   app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
   const bench::MachineNote note;

@@ -39,8 +39,9 @@ class LookupQueue {
   LookupQueue(const LookupQueue&) = delete;
   LookupQueue& operator=(const LookupQueue&) = delete;
 
-  // Runs `task` on this thread if it is quick or few run, or later on another one. ResourceExhausted: it does
-  // not, and may be asked for again after `*retry_ns`. A task alone always waits.
+  // Runs `task` on this thread if it is quick or few run, or later on another one.
+  // ResourceExhausted: it does not, and may be asked for again after `*retry_ns`. A task alone
+  // always waits.
   absl::Status Run(const Wanted& wanted, Task task, int64_t* retry_ns) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t waiting_bytes() const ABSL_LOCKS_EXCLUDED(mu_);
 
