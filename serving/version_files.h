@@ -23,7 +23,8 @@ struct VersionRows {
 };
 
 // Calls `take` with all rows of the part, a block at a time, until it returns an error, which is
-// returned. A row may come twice; the later one is right.
+// returned. A row may come twice; the later one is right. With column slices, a row comes if every
+// slice has it, and comes whole.
 //
 //   NotFound            there is no such checkpoint (any more)
 //   DataLoss            it is damaged

@@ -4,8 +4,8 @@
   serving_slices_test.py --bin-dir build/bin
 
 A shard of one slice moves, and primaries and a copy with a disk are killed and come back. Meanwhile each served row
-is whole or absent. In the end both copies have the rows of the trainers, to the bit of the format, and none that was deleted. Versions
-are refused. Exit status: 0 all well; anything else a failure.
+is whole or absent. In the end both copies have the rows of the trainers, to the bit of the format, and none that was deleted.
+Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
@@ -80,11 +80,6 @@ class SlicedServing:
         if found["rows"] != ROWS or found["servers"] != servers:
             raise RuntimeError(f"too little was compared: {found}")
 
-    def check_publish_is_refused(self):
-        status, out, err = self.try_command("publish", "t", os.path.join(self.directory, "versions"), "--name=v1")
-        if status == 0 or "table t has 3 column slices" not in err:
-            raise RuntimeError(f"publish of a table with column slices ended with {status}: {err or out}")
-
     def check_top_k(self):
         """The row itself is the nearest one, and its score is that of the served rows."""
         words = ("topk", "t", "--served", "--id", ROWS - 1, "--k", 5, "--metric", "l2", "-o", "json")
@@ -105,7 +100,6 @@ class SlicedServing:
         self.command("serve", "add", "h")
         self.wait_ready(2)
         self.check(servers=1)
-        self.check_publish_is_refused()
         # Changes, deletes and absences, with two copies of each.
         load = table.meter("load", "--seconds=300", "--rate=100", "--ids=64", "--pull-flights=1")
         deletes = self.checker("h", "deletes", DELETED_ROWS, stdin=subprocess.PIPE)

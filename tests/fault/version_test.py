@@ -3,10 +3,10 @@
 
   version_test.py --bin-dir build/bin [--seed N] [--storms N]
 
-A serving server is killed, paused and cut off from readers and from the coordinator, the coordinator and the primary are killed, paused or
-cut off, while versions are taken up and rows are deleted. hotbed-version-checker trains and reads, and this program reads by HTTP: no
-answer of a version may have a row of another one or one that was deleted, no call of the current version by gRPC may fail, and the newest
-rows come to those of the trainer.
+One of the tables has column slices. A serving server is killed, paused and cut off from readers and from the coordinator, the
+coordinator and the primary are killed, paused or cut off, while versions are taken up and rows are deleted. hotbed-version-checker
+trains and reads, and this program reads by HTTP: no answer of a version may have a row of another one or one that was deleted, no call
+of the current version by gRPC may fail, and the newest rows come to those of the trainer.
 Exit status: 0 all well; anything else a failure.
 """
 
@@ -183,8 +183,9 @@ class Versions(ClusterTest):
         self.cluster.start()
         for server in self.serving:
             server.start()
-        for name, shards in (("a", 3), ("b", 1)):
-            Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards, hashed=name == "a").wait_for(replicas=1)
+        for name, shards, slices in (("a", 3, 1), ("b", 4, 2)):
+            Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards, hashed=name == "a",
+                  more=("--column-slices", slices)).wait_for(replicas=1)
         self.refused("table a is not served", "publish", "a", self.place, "--name=v0")
         if os.path.exists(self.place):
             raise RuntimeError("something was saved of a table that is not served")

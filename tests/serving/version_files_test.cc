@@ -40,15 +40,22 @@ class VersionFilesTest : public ::testing::Test {
     ASSERT_TRUE(place_.MakeFolder(folder_).ok());
   }
 
+  // The table has slices of kDim columns each.
+  void Slice(uint32_t slices) {
+    manifest_.mutable_tables(0)->mutable_spec()->set_column_slices(slices);
+    manifest_.mutable_tables(0)->mutable_spec()->set_dim(slices * kDim);
+  }
+
   // Rows by pass: id to value; kDeleted: the row was deleted.
   void AddShard(uint64_t first, uint64_t limit,
-                const std::vector<std::map<uint64_t, float>>& passes) {
+                const std::vector<std::map<uint64_t, float>>& passes, uint32_t slice = 0) {
     v1::CheckpointTable& table = *manifest_.mutable_tables(0);
     v1::CheckpointShard& shard = *table.add_shards();
     shard.set_index(static_cast<uint32_t>(table.shards_size() - 1));
     shard.set_range_first(first);
     shard.set_range_limit(limit);
-    shard.set_column_limit(kDim);
+    shard.set_column_first(slice * kDim);
+    shard.set_column_limit((slice + 1) * kDim);
     shard.set_file(absl::StrCat("7-", shard.index(), "-1.rows"));
     const RowsFileHeader header = {.weight_bytes = 4 * kDim, .payload_bytes = 4 * kDim + 8};
     auto file = RowsFileWriter::Create(absl::StrCat(folder_, "/", shard.file()), header, &place_);
@@ -63,7 +70,8 @@ class VersionFilesTest : public ::testing::Test {
           continue;
         }
         ids.push_back(id);
-        const float weights[kDim + 2] = {value, value, 99, 99};  // and state
+        const float column = value + 1000 * static_cast<float>(slice);
+        const float weights[kDim + 2] = {column, column, 99, 99};  // and state
         const auto* const bytes = reinterpret_cast<const uint8_t*>(weights);
         payloads.insert(payloads.end(), bytes, bytes + sizeof(weights));
       }
@@ -83,12 +91,19 @@ class VersionFilesTest : public ::testing::Test {
 
   absl::Status Read(const v1::TableSpec& spec, const ServedPart& part = {}) {
     rows_.clear();
+    reads_ = 0;
     return ReadVersionRows(folder_, spec, part, &place_, [this](const VersionRows& read) {
-      EXPECT_EQ(read.weights.size(), read.ids.size() * kDim);
+      const size_t dim = manifest_.tables(0).spec().dim();
+      EXPECT_EQ(read.weights.size(), read.ids.size() * dim);
       for (size_t i = 0; i < read.ids.size(); ++i) {
-        EXPECT_EQ(read.weights[i * kDim], read.weights[i * kDim + 1]);
-        rows_[read.ids[i]] = read.weights[i * kDim];
+        const float* const row = read.weights.data() + i * dim;
+        // All columns of a slice are the same, and each slice has 1000 more than the one before.
+        for (size_t c = 0; c < dim; ++c) {
+          EXPECT_EQ(row[c], row[0] + 1000 * static_cast<float>(c / kDim)) << read.ids[i];
+        }
+        rows_[read.ids[i]] = row[0];
       }
+      ++reads_;
       in_all_ = read.rows_in_all;
       return end_;
     });
@@ -103,6 +118,7 @@ class VersionFilesTest : public ::testing::Test {
   v1::CheckpointManifest manifest_;
   std::map<uint64_t, float> rows_;
   uint64_t in_all_ = 0;
+  size_t reads_ = 0;  // blocks that were told
   absl::Status end_;
   static inline int number_ = 0;
 };
@@ -128,6 +144,54 @@ TEST_F(VersionFilesTest, RowsThatWereDeletedDuringTheSaveAreNotInIt) {
   const absl::Status read = Read(manifest_.tables(0).spec());
   ASSERT_TRUE(read.ok()) << read;
   EXPECT_EQ(rows_, (std::map<uint64_t, float>{{2, 22}, {3, 30}}));
+}
+
+TEST_F(VersionFilesTest, ARowOfColumnSlicesComesWholeOrNotAtAll) {
+  Slice(3);
+  // Row 1 lacks the second slice, row 2 was deleted in the third, row 4 is in the first slice's
+  // second pass alone, and row 5 is not in the first slice.
+  AddShard(0, 50, {{{1, 10}, {2, 20}, {3, 30}, {49, 490}}, {{3, 31}, {4, 40}}}, 0);
+  AddShard(50, 100, {{{50, 500}, {99, 990}}}, 0);
+  AddShard(0, 50, {{{2, 20}, {3, 30}, {4, 40}, {5, 50}, {49, 490}}, {{3, 31}}}, 1);
+  AddShard(50, 100, {{{50, 500}, {99, 990}}}, 1);
+  AddShard(0, 50, {{{1, 10}, {2, 20}, {3, 31}, {4, 40}, {49, 490}}, {{2, kDeleted}}}, 2);
+  AddShard(50, 100, {{{50, 500}, {99, 991}}, {{99, 990}}}, 2);
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(rows_, (std::map<uint64_t, float>{{3, 31}, {4, 40}, {49, 490}, {50, 500}, {99, 990}}));
+  EXPECT_EQ(in_all_, 8u);  // a third of the rows of all files
+  ASSERT_TRUE(Read(manifest_.tables(0).spec(), {.part = 1, .parts = 2}).ok());
+  EXPECT_EQ(rows_, (std::map<uint64_t, float>{{50, 500}, {99, 990}}));
+}
+
+// Runs of rows are joined one after another; a later pass has rows of all runs.
+TEST_F(VersionFilesTest, ManyRowsOfColumnSlicesAreJoinedInRuns) {
+  constexpr uint64_t kRows = 50'000;
+  Slice(2);
+  manifest_.mutable_tables(0)->mutable_spec()->set_rows(kRows);
+  std::map<uint64_t, float> expected;
+  for (uint32_t slice = 0; slice < 2; ++slice) {
+    std::map<uint64_t, float> all, again;
+    for (uint64_t id = 0; id < kRows; ++id) {
+      if (id % 7 == slice) continue;  // lacking in this slice
+      (id % 1000 == 5 ? again : all)[id] = static_cast<float>(id % 512);
+      if (id % 7 > 1) expected[id] = static_cast<float>(id % 512);
+    }
+    std::vector<std::map<uint64_t, float>> passes;
+    while (!all.empty()) {  // a block per pass here; positions ascend over them
+      std::map<uint64_t, float> block;
+      while (!all.empty() && block.size() < 4096) block.insert(all.extract(all.begin()));
+      passes.push_back(std::move(block));
+    }
+    passes.push_back(std::move(again));
+    AddShard(0, kRows, passes, slice);
+  }
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(rows_, expected);
+  EXPECT_GT(reads_, 2u) << "not all at once";
 }
 
 TEST_F(VersionFilesTest, AFolderThatIsNoVersionOfTheTableIsRefused) {

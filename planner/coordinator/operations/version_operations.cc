@@ -143,13 +143,6 @@ class PublishVersion {
     for (const std::string& name : request_.tables()) {
       const v1::TableSpec* const spec = state.FindTable(name);
       if (spec == nullptr) return NoTableToServe(state, name);
-      if (spec->column_slices() > 1) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("table ", name, " has ", spec->column_slices(),
-                         " column slices: its copies have the newest rows alone, without versions; "
-                         "leave it out of "
-                         "the version, and look its rows up without one"));
-      }
       if (!state.served().contains(spec->id())) {
         return absl::FailedPreconditionError(absl::StrCat(
             "table ", name, " is not served: 'hotbed serve add ", name, "' begins that"));
