@@ -88,7 +88,7 @@ class Serving(ClusterTest):
             raise RuntimeError(f"readers of w: {err}{out}")
         found = json.loads(out)
         print(found, flush=True)
-        if found["pushes"] < 100 or found["lookups"] < 100:
+        if found["pushes"] < 100 or found["lookups"] < 100 or found["copy_changes"] < 1:
             raise RuntimeError(f"too little was watched: {found}")
 
     def pause(self, process):
