@@ -275,11 +275,13 @@ class Bench {
     const int64_t since_ns = Clock::Real()->NowNs();
     for (;;) {
       HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+      const std::vector<uint32_t> ids = IdsIn(map);
       size_t ready = 0;
       for (const v1::ServingServerInfo& server : map.servers()) {
         for (const v1::ReplicaReport& replica : server.replicas()) {
-          ready += replica.ready() ? 1 : 0;
-          if (ready < names_.size()) continue;
+          const bool ours = std::find(ids.begin(), ids.end(), replica.table()) != ids.end();
+          ready += ours && replica.ready() ? 1 : 0;
+          if (!ours || ready < names_.size()) continue;
           std::printf("%s: %" PRIu64 " rows of dim %u loaded in %.1f s, %.1f bytes a row\n",
                       format_.c_str(), names_.size() * replica.rows(), flags_.dim,
                       SecondsSince(since_ns),
