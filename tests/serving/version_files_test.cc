@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,7 @@
 #include "checkpoint/rows_file.h"
 #include "common/files/file_system.h"
 #include "places/directory_place.h"
+#include "row_math/position.h"
 
 namespace hotbed {
 namespace version_files_test {
@@ -57,14 +61,21 @@ class VersionFilesTest : public ::testing::Test {
     shard.set_column_first(slice * kDim);
     shard.set_column_limit((slice + 1) * kDim);
     shard.set_file(absl::StrCat("7-", shard.index(), "-1.rows"));
-    const RowsFileHeader header = {.weight_bytes = 4 * kDim, .payload_bytes = 4 * kDim + 8};
+    const bool hashed = table.spec().hashed();
+    const RowsFileHeader header = {
+        .hashed = hashed, .weight_bytes = 4 * kDim, .payload_bytes = 4 * kDim + 8};
     auto file = RowsFileWriter::Create(absl::StrCat(folder_, "/", shard.file()), header, &place_);
     ASSERT_TRUE(file.ok()) << file.status();
     for (const auto& pass : passes) {
       std::vector<uint64_t> ids;
       std::vector<uint8_t> payloads;
       std::vector<uint64_t> deleted;
-      for (const auto& [id, value] : pass) {
+      std::vector<std::pair<uint64_t, float>> rows(pass.begin(), pass.end());
+      if (hashed) {
+        std::sort(rows.begin(), rows.end(),
+                  [](const auto& a, const auto& b) { return Mix64(a.first) < Mix64(b.first); });
+      }
+      for (const auto& [id, value] : rows) {
         if (value == kDeleted) {
           deleted.push_back(id);
           continue;
@@ -167,31 +178,47 @@ TEST_F(VersionFilesTest, ARowOfColumnSlicesComesWholeOrNotAtAll) {
 
 // Runs of rows are joined one after another; a later pass has rows of all runs.
 TEST_F(VersionFilesTest, ManyRowsOfColumnSlicesAreJoinedInRuns) {
-  constexpr uint64_t kRows = 50'000;
+  constexpr uint64_t kRows = 50'000, kOfABlock = 4096;
   Slice(2);
-  manifest_.mutable_tables(0)->mutable_spec()->set_rows(kRows);
-  std::map<uint64_t, float> expected;
-  for (uint32_t slice = 0; slice < 2; ++slice) {
-    std::map<uint64_t, float> all, again;
-    for (uint64_t id = 0; id < kRows; ++id) {
-      if (id % 7 == slice) continue;  // lacking in this slice
-      (id % 1000 == 5 ? again : all)[id] = static_cast<float>(id % 512);
-      if (id % 7 > 1) expected[id] = static_cast<float>(id % 512);
+  v1::TableSpec& spec = *manifest_.mutable_tables(0)->mutable_spec();
+  for (const bool hashed : {false, true}) {
+    manifest_.mutable_tables(0)->clear_shards();
+    spec.set_hashed(hashed);
+    spec.set_rows(hashed ? 0 : kRows);
+    std::vector<uint64_t> ids(kRows);
+    std::iota(ids.begin(), ids.end(), 0);
+    if (hashed) {
+      std::sort(ids.begin(), ids.end(), [](uint64_t a, uint64_t b) { return Mix64(a) < Mix64(b); });
     }
-    std::vector<std::map<uint64_t, float>> passes;
-    while (!all.empty()) {  // a block per pass here; positions ascend over them
-      std::map<uint64_t, float> block;
-      while (!all.empty() && block.size() < 4096) block.insert(all.extract(all.begin()));
-      passes.push_back(std::move(block));
+    std::map<uint64_t, float> expected;
+    for (uint32_t slice = 0; slice < 2; ++slice) {
+      std::vector<std::map<uint64_t, float>> passes(1);  // of a block each
+      std::map<uint64_t, float> again;
+      for (const uint64_t id : ids) {
+        if (id % 7 == slice) continue;  // lacking in this slice
+        if (passes.back().size() == kOfABlock) passes.emplace_back();
+        const auto value = static_cast<float>(id % 512);
+        (id % 1000 == 5 ? again : passes.back())[id] = value;
+        if (id % 7 > 1) expected[id] = value;
+      }
+      passes.push_back(std::move(again));
+      AddShard(0, hashed ? 65'536 : kRows, passes, slice);
     }
-    passes.push_back(std::move(again));
-    AddShard(0, kRows, passes, slice);
+    ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+    const absl::Status read = Read(spec);
+    ASSERT_TRUE(read.ok()) << read;
+    EXPECT_EQ(rows_, expected);
+    EXPECT_GT(reads_, 2u) << "not all at once";
+    std::map<uint64_t, float> parts;
+    for (uint32_t part = 0; part < 3; ++part) {
+      ASSERT_TRUE(Read(spec, {.part = part, .parts = 3}).ok());
+      EXPECT_GT(rows_.size(), kRows / 6);
+      parts.insert(rows_.begin(), rows_.end());
+    }
+    EXPECT_EQ(parts, expected);
+    std::filesystem::remove_all(folder_);
+    ASSERT_TRUE(place_.MakeFolder(folder_).ok());
   }
-  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
-  const absl::Status read = Read(manifest_.tables(0).spec());
-  ASSERT_TRUE(read.ok()) << read;
-  EXPECT_EQ(rows_, expected);
-  EXPECT_GT(reads_, 2u) << "not all at once";
 }
 
 TEST_F(VersionFilesTest, AFolderThatIsNoVersionOfTheTableIsRefused) {
