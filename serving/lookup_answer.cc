@@ -21,8 +21,10 @@ namespace {
 using Outcome = v1::ServingTableReply;
 
 constexpr int kTablesMax = 1024;
-// Some 20 us, as the waking of a thread.
+// Some 20 us, as the waking of a thread; and the work of a row and of a table besides its floats.
 constexpr uint64_t kQuickFloatsMax = 4096;
+constexpr uint64_t kFloatsOfARow = 16;
+constexpr uint64_t kFloatsOfATable = 64;
 
 struct LookupCounters {
   static LookupCounters& Get() {
@@ -232,10 +234,12 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
 bool IsQuick(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
   uint64_t floats = 0;
   for (const v1::ServingLookupTable& table : request.tables()) {
+    floats += kFloatsOfATable + uint64_t{table.ids()} * kFloatsOfARow;
+    if (floats > kQuickFloatsMax) return false;
     const std::shared_ptr<const TableReplica> replica =
         tables.Find(table.table(), ServedPartOf(table));
     if (replica == nullptr) continue;
-    floats += uint64_t{table.ids()} * replica->rows()->coder().dim();
+    floats += uint64_t{std::max(table.ids(), table.bags())} * replica->rows()->coder().dim();
     if (floats > kQuickFloatsMax) return false;
     const std::optional<RowsView> view =
         request.version() == 0 ? replica->Latest() : replica->Version(request.version());

@@ -38,11 +38,14 @@ int64_t LookupQueue::WaitNs(Line line) const {
 }
 
 absl::Status LookupQueue::Run(const Wanted& wanted, Task task, int64_t* retry_ns) {
+  if (wanted.quick && !wanted.batch && wanted.left_ns > 0) {
+    task();
+    return absl::OkStatus();
+  }
   const Line line = wanted.batch ? kBatch : kInference;
   {
     absl::MutexLock lock(&mu_);
-    const bool at_once = wanted.quick && !wanted.batch;
-    if (!at_once && (AnyWaits() || running_ >= std::max(1, threads_max_ / 2))) {
+    if (AnyWaits() || running_ >= std::max(1, threads_max_ / 2)) {
       const uint64_t before = waiting_[line];
       const uint64_t bytes_max = wanted.batch ? waiting_bytes_max_ / 2 : waiting_bytes_max_;
       const int64_t wait_ns = WaitNs(line);

@@ -22,9 +22,8 @@ struct VersionRows {
   uint64_t rows_in_all = 0;         // of all files of the table
 };
 
-// Calls `take` with all rows of the part, a block at a time, until it returns an error, which is
-// returned. A row may come twice; the later one is right. With column slices, a row comes if every
-// slice has it, and comes whole.
+// Calls `take` with all rows of the part, each once, a block at a time, until it returns an error,
+// which is returned. With column slices, a row comes if every slice has it, and comes whole.
 //
 //   NotFound            there is no such checkpoint (any more)
 //   DataLoss            it is damaged

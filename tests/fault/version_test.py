@@ -183,7 +183,7 @@ class Versions(ClusterTest):
         self.cluster.start()
         for server in self.serving:
             server.start()
-        for name, shards, slices in (("a", 3, 1), ("b", 4, 2)):
+        for name, shards, slices in (("a", 4, 2), ("b", 1, 1)):
             Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards, hashed=name == "a",
                   more=("--column-slices", slices)).wait_for(replicas=1)
         self.refused("table a is not served", "publish", "a", self.place, "--name=v0")

@@ -40,8 +40,16 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
     EXPECT_TRUE(reply.rows().empty());
   }
   EXPECT_EQ(AnswerBytes(tables, RequestOf(7, 2)), 2 * (4 * 4 + 1));
-  EXPECT_TRUE(IsQuick(tables, RequestOf(7, 1024)));
-  EXPECT_FALSE(IsQuick(tables, RequestOf(7, 1025))) << "more than 4,096 floats";
+  EXPECT_TRUE(IsQuick(tables, RequestOf(7, 200)));
+  EXPECT_FALSE(IsQuick(tables, RequestOf(7, 204))) << "20 floats per row and 64 per table";
+  v1::ServingLookupRequest empty_bags = RequestOf(7, 0);
+  empty_bags.mutable_tables(0)->set_bags(1009);
+  EXPECT_FALSE(IsQuick(tables, empty_bags)) << "the answer has rows";
+  empty_bags.mutable_tables(0)->set_bags(1008);
+  EXPECT_TRUE(IsQuick(tables, empty_bags));
+  v1::ServingLookupRequest many_tables;
+  for (uint32_t table = 0; table < 65; ++table) many_tables.add_tables()->set_table(100 + table);
+  EXPECT_FALSE(IsQuick(tables, many_tables));
   v1::ServingLookupReply denied;
   const auto nobody = [](absl::string_view) { return absl::PermissionDeniedError("not you"); };
   ASSERT_TRUE(AnswerLookup(tables, nobody, RequestOf(7, 2), &denied).ok());

@@ -110,7 +110,8 @@ class VersionFilesTest : public ::testing::Test {
         const float* const row = read.weights.data() + i * dim;
         // All columns of a slice are the same, and each slice has 1000 more than the one before.
         for (size_t c = 0; c < dim; ++c) {
-          EXPECT_EQ(row[c], row[0] + 1000 * static_cast<float>(c / kDim)) << read.ids[i];
+          const size_t slice = c / kDim;
+          EXPECT_EQ(row[c], row[0] + 1000 * static_cast<float>(slice)) << read.ids[i];
         }
         rows_[read.ids[i]] = row[0];
       }
