@@ -128,7 +128,13 @@ using Slices = std::vector<const v1::CheckpointShard*>;  // of a range of rows, 
 absl::StatusOr<std::vector<Slices>> SlicesOf(const std::string& folder, const TableSpec& saved,
                                              const v1::CheckpointTable& table) {
   std::vector<Slices> ranges;
-  const auto of_slice = static_cast<size_t>(table.shards_size()) / saved.column_slices;
+  const auto shards = static_cast<size_t>(table.shards_size());
+  const size_t of_slice = shards / saved.column_slices;
+  if (of_slice * saved.column_slices != shards) {
+    return absl::DataLossError(absl::StrCat(folder, ": table ", table.spec().name(), " has ",
+                                            shards, " shards, which are no ranges of ",
+                                            saved.column_slices, " slices each"));
+  }
   for (size_t range = 0; range < of_slice; ++range) {
     for (size_t s = 0; s < saved.column_slices; ++s) {
       const v1::CheckpointShard& shard = table.shards(static_cast<int>(s * of_slice + range));

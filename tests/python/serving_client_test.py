@@ -3,6 +3,7 @@
 import base64
 import glob
 import http.client
+import itertools
 import json
 import os
 import random
@@ -265,7 +266,8 @@ class Serving(unittest.TestCase):
                         time.sleep(0.02)
             except hotbed.HotbedError as error:
                 troubles.append(error)
-        self.trainer.create_table('stepped', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), consistency='sync')
+        self.trainer.create_table('stepped', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), consistency='sync',
+                                  column_slices=2)
         self.assertEqual(self.up.cli('serve', 'add', 'stepped')[0], 0)
         self.addCleanup(self.up.cli, 'serve', 'remove', 'stepped')
         thread = threading.Thread(target=train)
@@ -613,6 +615,94 @@ class TwoCopies(unittest.TestCase):
         self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
         local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
         self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default'] * 3)
+
+
+class SlicedVersions(unittest.TestCase):
+    """A table in column slices, served in two parts on two servers, and a table of whole rows belong to the same versions."""
+
+    IDS = np.arange(1200)
+
+    def test_versions_have_the_rows_that_were_saved_while_all_rows_change(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            for name in ('r0', 'r1'):
+                self.addCleanup(end, serving_server(up.coordinator, name=name)[0])
+            place = os.path.join(directory, 'versions')
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                tables = [trainer.create_table(name, dim=5, hashed=True, init='zero', column_slices=slices, optimizer=hotbed.optim.SGD(lr=1.0))
+                          for name, slices in (('sliced', 3), ('whole', 1))]
+                local.eventually('both servers report', lambda: len(up.json('serve', 'status')['servers']) == 2)
+                self.assertEqual(up.cli('serve', 'add', 'sliced', '--parts=2')[0], 0)
+                self.assertEqual(up.cli('serve', 'add', 'whole')[0], 0)
+                saved = {'v1': self.change(tables, {}, 1)}
+                up.json('checkpoint', 'save', place, '--name', 'v1')
+                saved['v2'] = self.change(tables, saved['v1'], 2)
+                self.assertTrue(up.json('checkpoint', 'save', place, '--name', 'v2', '--incremental')['parent'])
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    self.publish_while_rows_change(up, place, tables, saved, client)
+
+    def change(self, tables, rows, step):
+        """Some rows change, some are new, and some go. Returns each row's first column, by id."""
+        pushed, deleted = self.IDS[self.IDS % 3 < step], self.IDS[self.IDS % 7 == step]
+        for table in tables:
+            table.push(pushed, -np.add.outer(pushed, np.arange(5)).astype(np.float32), step=2 * step)
+            table.delete(deleted, step=2 * step + 1)
+        rows = rows | {number: rows.get(number, 0) + number for number in pushed}
+        return {number: first for number, first in rows.items() if number % 7 != step}
+
+    def publish_while_rows_change(self, up, place, tables, saved, client):
+        stop, seen, wrong = threading.Event(), [], []
+
+        def train(step):
+            for table in tables:
+                table.push(self.IDS, np.full((1200, 5), 0.25, np.float32), step=step)
+                table.delete(self.IDS[self.IDS % 5 == step // 2 % 5], step=step + 1)
+
+        def look_up(_):
+            version = random.choice(['current', *{name for name, _ in seen}])
+            found = client.lookup({'sliced': self.IDS, 'whole': self.IDS}, timeout=20, version=version)
+            for table, rows in found.items():
+                seen.append((rows.version, rows.server))
+                expected = saved[rows.version]
+                self.assertEqual(rows.exists.tolist(), [number in expected for number in self.IDS], table)
+                for number, values in zip(self.IDS[rows.exists], rows.values[rows.exists]):
+                    self.assertEqual((values[0], len(set(np.diff(values)))), (expected[number], 1), f'{table}, {rows.version}, row {number}')
+
+        def repeat(work):
+            try:
+                for step in itertools.count(10, 2):
+                    if stop.is_set():
+                        return
+                    work(step)
+            except (hotbed.HotbedError, AssertionError) as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=repeat, args=(work,)) for work in (train, look_up)]
+        threads[0].start()
+        try:
+            self.assertTrue(up.json('publish', 'sliced', 'whole', place, '--from-checkpoint', 'v1')['current'])
+            local.eventually('v1 is known', lambda: self.current(client) == 'v1')
+            threads[1].start()
+            self.assertTrue(up.json('publish', 'sliced', 'whole', place, '--from-checkpoint', 'v2')['current'])
+            local.eventually('v2 is looked up', lambda: wrong or {name for name, _ in seen} == {'v1', 'v2'})
+            self.assertEqual(up.json('serve', 'rollback')['version'], 'v1')
+            local.eventually('v1 is current again', lambda: wrong or self.current(client) == 'v1')
+        finally:
+            stop.set()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+        self.assertEqual(wrong, [])
+        self.assertIn('r0,r1', {server for _, server in seen})
+        self.assertEqual(up.cli('serve', 'unpublish', 'v2')[0], 0)
+
+    @staticmethod
+    def current(client):
+        try:
+            return client.lookup({'sliced': [1]}, timeout=20, version='current')['sliced'].version
+        except hotbed.FailedPrecondition:
+            return ''
 
 
 class ServingWithDisk(unittest.TestCase):

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <string>
@@ -220,6 +221,48 @@ TEST_F(VersionFilesTest, ManyRowsOfColumnSlicesAreJoinedInRuns) {
     std::filesystem::remove_all(folder_);
     ASSERT_TRUE(place_.MakeFolder(folder_).ok());
   }
+}
+
+TEST_F(VersionFilesTest, SlicesOfOtherRangesAreRefused) {
+  Slice(2);
+  AddShard(0, 50, {{{1, 10}}}, 0);
+  AddShard(50, 100, {{{60, 600}}}, 0);
+  AddShard(0, 40, {{{1, 10}}}, 1);
+  AddShard(40, 100, {{{60, 600}}}, 1);
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << read;
+  EXPECT_THAT(read.message(), HasSubstr("shard 2 of table clicks is not slice 1 of range 0 of 2"));
+  EXPECT_TRUE(rows_.empty());
+}
+
+TEST_F(VersionFilesTest, AShardOfAllColumnsIsNoSlice) {
+  AddShard(0, 100, {{{1, 10}}});
+  manifest_.mutable_tables(0)->mutable_spec()->set_column_slices(2);
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << read;
+  EXPECT_THAT(read.message(), HasSubstr("1 shards, which are no ranges of 2 slices"));
+}
+
+TEST_F(VersionFilesTest, ASliceThatIsDamagedOrMissingIsToldAndNoRowIsTaken) {
+  Slice(2);
+  AddShard(0, 100, {{{1, 10}, {2, 20}}}, 0);
+  AddShard(0, 100, {{{1, 10}, {2, 20}}}, 1);
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  ASSERT_TRUE(Read(manifest_.tables(0).spec()).ok());
+  const std::string path = absl::StrCat(folder_, "/", manifest_.tables(0).shards(1).file());
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(80);  // in the block of rows
+  file.put('x');
+  file.close();
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << read;
+  EXPECT_THAT(read.message(), HasSubstr(path));
+  EXPECT_TRUE(rows_.empty());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(Read(manifest_.tables(0).spec()).ok());
+  EXPECT_TRUE(rows_.empty());
 }
 
 TEST_F(VersionFilesTest, AFolderThatIsNoVersionOfTheTableIsRefused) {

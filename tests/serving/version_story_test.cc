@@ -364,7 +364,14 @@ TEST_F(VersionStory, CopiesOfColumnSlicesFollowThePrimariesAndHaveVersions) {
       EXPECT_EQ(feeder, "") << name;
     }
   }
-  EXPECT_STATUS(Publish("v1", {"user", "sliced"}), kOk, "");
+  for (const char* version : {"v1", "v2"}) {
+    EXPECT_STATUS(Publish(version, {"user", "sliced"}), kOk, "");
+    Pass();
+    EXPECT_EQ(Current(), version);
+  }
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK), kOk, "");
+  Pass();
+  EXPECT_EQ(Current(), "v1");
 }
 
 TEST_F(VersionStory, PublicationsThatCannotBeAreRefusedBeforeAnythingIsSaved) {
