@@ -15,14 +15,13 @@ told without a bar. Exit status: 0 bar met; 1 missed; 3 it could not be measured
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "fault"))
 from cluster import Cluster  # noqa: E402
+from meter import run  # noqa: E402
 
 BAR = 0.97
 RUN_SECONDS_MAX = 3600
@@ -139,14 +138,7 @@ def main():
         parser.error(f"--rounds is {args.rounds}; at least 1")
     if args.command[0] == "hotbed" and ("bench" not in args.command[1:2] or "--suite" in args.command):
         parser.error(f"'{' '.join(args.command)}': of hotbed, only 'hotbed bench pull|push|mixed|lookup' without --suite")
-    directory = tempfile.mkdtemp(prefix="hotbed_in_turns_")
-    try:
-        return measure(args, directory)
-    except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return run(measure, args, "in_turns")
 
 
 if __name__ == "__main__":

@@ -325,6 +325,19 @@ class ClusterTest:
                 raise RuntimeError(f"not within {self.settle_seconds} s: {what}; {self.cluster.run('serve', 'status')[1]}")
             time.sleep(0.1)
 
+    def start_checker(self, *words, **more):
+        """A running hotbed-serving-checker; end_checker() waits for it."""
+        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, *map(str, words)],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+    def end_checker(self, checker):
+        """Closes its input, if it has one; its counts."""
+        out, err = checker.communicate(timeout=180)
+        if checker.returncode != 0:
+            raise RuntimeError(f"hotbed-serving-checker: {err}{out}")
+        print(out.strip(), flush=True)
+        return json.loads(out)
+
     def again(self):
         """The command line that runs the same test."""
         return " ".join(sys.argv)

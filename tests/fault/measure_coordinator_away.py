@@ -7,16 +7,10 @@ Bars: rates of pushes and of pulls at least 0.95 of those just before and after 
 errors 0, the sum exact, and no shard with another epoch after (nobody was failed over, nothing was split). Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
-from cluster import Cluster
-from meter import Bars, Table, now_ns, rate
+from meter import Bars, Table, arguments_of, now_ns, rate, run_on_cluster
 
 SETTLE_SECONDS = 5
 
@@ -80,24 +74,13 @@ def measure(args, cluster):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--durability", default="replicated=2")
     parser.add_argument("--how", default="paused,killed")
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
     args.replicas = int(args.durability.split("=")[1]) if "=" in args.durability else 1
-    directory = tempfile.mkdtemp(prefix="hotbed_away_")
-    cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB",))
-    try:
-        return measure(args, cluster)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_on_cluster(measure, args, "away", 3, "--host-bytes=256MiB")
 
 
 if __name__ == "__main__":

@@ -11,18 +11,13 @@ p99 after SIGKILL, 5 s for a silent host (SIGSTOP, or cut off). A repetition cou
 bars met; 1 missed; 3 it could not be measured; 77 skipped.
 """
 
-import argparse
 import functools
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
 import sandbox
-from meter import NS, Bars, Table, now_ns, quantile
+from meter import NS, Bars, Table, arguments_of, now_ns, quantile, run_on_cluster
 from net_cluster import NetCluster
 from network import Network
 
@@ -133,29 +128,20 @@ def measure(args, cluster):
     return bars.status()
 
 
+def new_cluster(bin_dir, directory, servers, server_flags):
+    return NetCluster(bin_dir, directory, Network(), servers, server_flags=server_flags)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--shards", type=int, default=1000)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--how", default="kill,stop,cut")
     parser.add_argument("--pace-ms", type=float, default=1000)
     parser.add_argument("--under-way-ms", type=float, default=500)
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
     sandbox.enter()
-    directory = tempfile.mkdtemp(prefix="hotbed_failover_")
-    cluster = NetCluster(args.bin_dir, directory, Network(), 3, server_flags=("--host-bytes=256MiB",))
-    try:
-        return measure(args, cluster)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        for process in cluster.processes():
-            print(f"--- {process.name}\n{process.tail(12)}")
-        return 3
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_on_cluster(measure, args, "failover", 3, "--host-bytes=256MiB", new_cluster=new_cluster)
 
 
 if __name__ == "__main__":

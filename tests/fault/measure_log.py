@@ -12,16 +12,12 @@ spends processor time on them, too: the bytes written to disk say whether it did
 be measured.
 """
 
-import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 
 from cluster import Cluster
-from meter import Bars, metric, processor_seconds, quantile, written_bytes
+from meter import Bars, arguments_of, metric, processor_seconds, quantile, run, written_bytes
 
 WARM_UP_SECONDS = 2
 WARM_UPS_MAX = 15
@@ -120,22 +116,12 @@ def measure(args, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="of each round")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=512)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_log_")
-    try:
-        return measure(args, directory)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return run(measure, parser.parse_args(), "log")
 
 
 if __name__ == "__main__":

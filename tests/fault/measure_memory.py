@@ -11,20 +11,14 @@ once; pulls; the longest pull. Bars: 0.95 of the roof from the tenth second on, 
 Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import math
-import os
 import re
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
-from cluster import Cluster
-from meter import NS, Bars, Table, now_ns, processor_seconds, rate
+from meter import NS, Bars, Table, arguments_of, now_ns, processor_seconds, rate, run_on_cluster
 
 ROWS, DIM, LARGE_ROWS = 1_000_000, 64, 6_000_000
 SHIFT_ROWS = 100_000
@@ -152,36 +146,27 @@ def shift(args, bars, admin, tables):
 
 
 def on_cluster(args, host_bytes, tables, rows, work):
-    """work(cluster, tables) on a server of that size, with every row of the tables pushed once."""
-    directory = tempfile.mkdtemp(prefix="hotbed_memory_")
-    cluster = Cluster(args.bin_dir, directory, 1, server_flags=(f"--host-bytes={host_bytes}",))
-    try:
+    """work(cluster, tables) on a server of that size, with every row of the tables pushed once. The exit status if it fails, or 0."""
+    def measure(args, cluster):
         cluster.start()
         made = [Table(args.bin_dir, cluster.address, f"t{i}", rows, DIM) for i in range(tables)]
         for table in made:
             table.wait_for(1)
             fill(table, rows)
         work(cluster, made)
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+        return 0
+    return run_on_cluster(measure, args, "memory", 1, f"--host-bytes={host_bytes}")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--follow-seconds", type=int, default=15)
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
     bars = Bars()
-    try:
-        on_cluster(args, "2GiB", 2, ROWS, lambda cluster, tables: create_large(args, bars, cluster, tables))
-        on_cluster(args, "256MiB", 6, SHIFT_ROWS, lambda cluster, tables: shift(args, bars, cluster.admin[0], tables))
-        return bars.status()
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
+    return (on_cluster(args, "2GiB", 2, ROWS, lambda cluster, tables: create_large(args, bars, cluster, tables))
+            or on_cluster(args, "256MiB", 6, SHIFT_ROWS, lambda cluster, tables: shift(args, bars, cluster.admin[0], tables))
+            or bars.status())
 
 
 if __name__ == "__main__":

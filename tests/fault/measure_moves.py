@@ -9,17 +9,13 @@ before. With --quiet nobody pushes or pulls, and each move begins when all serve
 target take at most 0.5 s of processor time each per 256 MiB. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
-from cluster import Cluster, run_command
-from meter import NS, Bars, Table, now_ns, quantile, rate
+from cluster import run_command
+from meter import NS, Bars, Table, arguments_of, now_ns, quantile, rate, run_on_cluster
 
 DIM = 64
 BASELINE_SECONDS = 10
@@ -146,26 +142,12 @@ def tell(args, table, calm, moves, load, probe, filled):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--mib", type=int, default=1024, help="of weights in the table; about half of it moves, twice")
     parser.add_argument("--bandwidth", default="100MiB/s", help="the dial")
     parser.add_argument("--durability", default="log")
     parser.add_argument("--quiet", action="store_true", help="without load: the processor time of the moves alone")
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_moves_")
-    cluster = Cluster(args.bin_dir, directory, 2, server_flags=("--host-bytes=2GiB",))
-    try:
-        return measure(args, cluster)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        for process in cluster.processes():
-            print(f"--- {process.name}\n{process.tail(12)}")
-        return 3
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_on_cluster(measure, parser.parse_args(), "moves", 2, "--host-bytes=2GiB")
 
 
 if __name__ == "__main__":

@@ -11,16 +11,10 @@ at most 1.15 of its --host-bytes, and the sum of the table equal to that of the 
 dropped, and none was applied twice. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 
-from cluster import Cluster
-from meter import NS, Bars, Table, rate, resident_bytes
+from meter import NS, Bars, Table, arguments_of, rate, resident_bytes, run_on_cluster
 
 HOST_MIB = 256
 METERS = 2
@@ -89,25 +83,13 @@ def measure(args, cluster):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--factor", type=float, default=3)
     parser.add_argument("--ids", type=int, default=64)
     parser.add_argument("--deadline-ms", type=int, default=1000)
     parser.add_argument("--durability", default="log")
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_overload_")
-    cluster = Cluster(args.bin_dir, directory, 2, server_flags=(f"--host-bytes={HOST_MIB}MiB",))
-    try:
-        return measure(args, cluster)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_on_cluster(measure, parser.parse_args(), "overload", 2, f"--host-bytes={HOST_MIB}MiB")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,13 @@ servers and client together, which says what a copy costs where cores are not sh
 Exit status: 0 bar met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import json
 import os
 import resource
-import shutil
-import subprocess
 import sys
-import tempfile
 
 from cluster import Cluster, json_of_command
-from meter import Bars, processor_seconds, quantile
+from meter import Bars, arguments_of, processor_seconds, quantile, run
 
 WARM_UP_SECONDS = 1
 
@@ -88,23 +84,13 @@ def measure(args, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2, help="of each round")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--in-flight", type=int, default=8)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_replicated_")
-    try:
-        return measure(args, directory)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return run(measure, parser.parse_args(), "replicated")
 
 
 if __name__ == "__main__":

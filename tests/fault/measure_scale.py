@@ -6,7 +6,6 @@
 Bar: 0 bits of difference, with all shards moved at least once. Exit status: 0 met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import tempfile
 import time
 
 from cluster import Cluster, json_of_command, run_command
-from meter import Bars
+from meter import Bars, arguments_of
 
 TRAINERS = 2
 TRAIN_SECONDS_MAX = 900
@@ -92,12 +91,10 @@ def moved(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--pause-ms", type=int, default=60, help="between steps of the moved run, so that it lasts long enough")
     args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
     try:
         with_moves, without = moved(args), unmoved(args)
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:

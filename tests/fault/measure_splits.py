@@ -9,17 +9,12 @@ of each beyond the p99 of before), errors 0, difference of the sum 0. Exit statu
 measured.
 """
 
-import argparse
-import os
 import random
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
-from cluster import Cluster, run_command
-from meter import NS, Bars, Table, now_ns, quantile
+from cluster import run_command
+from meter import NS, Bars, Table, arguments_of, now_ns, quantile, run_on_cluster
 
 BASELINE_SECONDS = 5
 PAUSE_SECONDS = 0.3
@@ -76,25 +71,11 @@ def measure(args, cluster):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--splits", type=int, default=40)
     parser.add_argument("--merges", action="store_true")
     parser.add_argument("--durability", default="log")
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_splits_")
-    cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB",))
-    try:
-        return measure(args, cluster)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        for process in cluster.processes():
-            print(f"--- {process.name}\n{process.tail(12)}")
-        return 3
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    return run_on_cluster(measure, parser.parse_args(), "splits", 3, "--host-bytes=256MiB")
 
 
 if __name__ == "__main__":

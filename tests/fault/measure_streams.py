@@ -11,19 +11,14 @@ measured they are stopped, with their streams open. Bars: no call of theirs fail
 pulls that it had alone. Exit status: 0 met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
 from cluster import Cluster
-from meter import NS, Bars, Table, now_ns, processor_seconds, rate, resident_bytes
+from meter import NS, Bars, Table, arguments_of, now_ns, processor_seconds, rate, resident_bytes, run
 
 ROWS = 100_000
 
@@ -106,23 +101,13 @@ def measure(args, directory):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--clients", type=int, default=5000)
     parser.add_argument("--per-process", type=int, default=250)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--keep", type=float, default=0.7)
     parser.add_argument("--connect-seconds-max", type=float, default=180)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_streams_")
-    try:
-        return measure(args, directory)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return run(measure, parser.parse_args(), "streams")
 
 
 if __name__ == "__main__":

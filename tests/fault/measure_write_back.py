@@ -11,17 +11,14 @@ wrote to disk, with log and compactions. Bars: lookups of 26 rows at 10,000/s ha
 the machine was, and its load average. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
-import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
 from cluster import Cluster
-from meter import Bars, metric, quantile, written_bytes
+from meter import Bars, arguments_of, metric, quantile, run, written_bytes
 
 LOADS = {"lookup": ("--batch", 26, "--rate", 10000), "pull": (), "push": ()}
 FILL_SECONDS_MAX = 300
@@ -129,29 +126,23 @@ def tell(turns):
     return told, bars
 
 
+def measure(args, directory):
+    before = os.getloadavg()
+    turns = []
+    for load in [args.only] if args.only else LOADS:
+        server = Server(args, f"{directory}/{load}", load)
+        turns += server.run()
+        shutil.rmtree(f"{directory}/{load}", ignore_errors=True)
+    return print_all(args, server.machine, turns, before)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
+    parser = arguments_of(__doc__)
     parser.add_argument("--only", choices=LOADS)
     parser.add_argument("--rows", type=int, default=8_000_000)
     parser.add_argument("--quiet-turns", type=int, default=5)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    directory = tempfile.mkdtemp(prefix="hotbed_write_back_")
-    before = os.getloadavg()
-    try:
-        turns = []
-        for load in [args.only] if args.only else LOADS:
-            server = Server(args, f"{directory}/{load}", load)
-            turns += server.run()
-            shutil.rmtree(f"{directory}/{load}", ignore_errors=True)
-        return print_all(args, server.machine, turns, before)
-    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(error)
-        return 3
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    return run(measure, parser.parse_args(), "write_back")
 
 
 def print_all(args, machine, turns, before):

@@ -1,18 +1,54 @@
-"""Shared by the measure_*.py scripts: a cluster with a table on it, hotbed-load-meter, numbers against their bars."""
+"""Shared by the scripts that measure: how they begin and end, a table, hotbed-load-meter, numbers against their bars."""
 
+import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 import urllib.request
 
-from cluster import Process, json_of_command, run_command
+from cluster import Cluster, Process, json_of_command, run_command
 
 NS = 1e9
 ACTIVE_SECONDS_MAX = 60
+
+
+def arguments_of(documentation):
+    """The parser of a script that measures the programs of --bin-dir."""
+    parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True, type=os.path.abspath)
+    return parser
+
+
+def run(measure, args, name):
+    """The exit status: that of measure(args, directory), 3 when it could not measure. The directory is deleted at the end."""
+    directory = tempfile.mkdtemp(prefix=f"hotbed_{name}_")
+    try:
+        return measure(args, directory)
+    except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
+        print(error)
+        return 3
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_on_cluster(measure, args, name, servers, *flags, new_cluster=Cluster):
+    """The same of measure(args, cluster). The cluster is not started yet; the ends of its logs are printed after an error."""
+    def on_cluster(args, directory):
+        cluster = new_cluster(args.bin_dir, directory, servers, server_flags=flags)
+        try:
+            return measure(args, cluster)
+        except Exception:
+            for process in cluster.processes():
+                print(f"--- {process.name}\n{process.tail(12)}")
+            raise
+        finally:
+            cluster.stop()
+    return run(on_cluster, args, name)
 
 
 def now_ns():

@@ -9,9 +9,7 @@ rows of the trainers, to the bit. Exit status: 0 all well; anything else a failu
 """
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import urllib.request
 
@@ -86,11 +84,7 @@ class Feed(ClusterTest):
                           lambda server=server: self.metric(server.admin, "hotbed_serving_memory_bytes") == 0)
 
     def check(self, copies):
-        done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", "fp32",
-                               str(ROWS), str(self.settle_seconds), str(copies)], capture_output=True, text=True, timeout=180, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"the copies differ: {done.stderr}")
-        print(done.stdout.strip(), flush=True)
+        self.end_checker(self.start_checker("t", "fp32", ROWS, self.settle_seconds, copies))
 
     def run(self):
         self.cluster.start()

@@ -44,19 +44,8 @@ class Parts(ClusterTest):
             return sorted(c["part"] for c in copies if c["state"] == "ready") == parts
         self.wait_for(f"copies of parts {parts} of {table} are ready", ready)
 
-    def checker(self, *words, **more):
-        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, *map(str, words)],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
-
-    def end(self, checker):
-        out, err = checker.communicate(timeout=180)
-        if checker.returncode != 0:
-            raise RuntimeError(f"hotbed-serving-checker: {err}{out}")
-        print(out.strip(), flush=True)
-        return json.loads(out)
-
     def check(self):
-        found = self.end(self.checker("t", "fp32", ROWS, self.settle_seconds, 1))
+        found = self.end_checker(self.start_checker("t", "fp32", ROWS, self.settle_seconds, 1))
         if found["rows"] != ROWS or (found["disk_rows"] > 0) != self.args.disk:
             raise RuntimeError(f"other rows were compared: {found}")
 
@@ -195,14 +184,14 @@ class Parts(ClusterTest):
         self.wait_ready("t", [0, 0, 1, 1])
         self.wait_ready("w", [0, 0])
         self.publish(copies_in_all=4)
-        watch = self.checker("w", "watch", 1000, stdin=subprocess.PIPE)
+        watch = self.start_checker("w", "watch", 1000, stdin=subprocess.PIPE)
         self.cut("w", 2)
         self.serving[0].kill()
         self.check()
         self.serving[0].start()
         self.wait_ready("t", [0, 0, 1, 1])
         self.cut("w", 1)
-        found = self.end(watch)
+        found = self.end_checker(watch)
         if found["pushes"] < 10 or found["lookups"] < 10:
             raise RuntimeError(f"too little was watched: {found}")
 

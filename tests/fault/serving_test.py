@@ -11,7 +11,6 @@ than its age promises. A table that is dropped is served no more. Exit status: 0
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -45,12 +44,7 @@ class Serving(ClusterTest):
         self.wait_for(f"{count} copies are ready", lambda: list(self.copies().values()) == ["ready"] * count)
 
     def check(self, servers):
-        done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", self.args.format,
-                               str(ROWS), str(self.settle_seconds), str(servers)], capture_output=True, text=True, timeout=180, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(f"the replicas differ: {done.stderr}")
-        found = json.loads(done.stdout)
-        print(found, flush=True)
+        found = self.end_checker(self.start_checker("t", self.args.format, ROWS, self.settle_seconds, servers))
         if found["rows"] == 0 or found["servers"] < servers:
             raise RuntimeError(f"too little was compared: {found}")
 
@@ -79,15 +73,10 @@ class Serving(ClusterTest):
         table.wait_for(replicas=2)
         self.command("serve", "add", "w", "--replicas=2")
         self.wait_for("copies of w are ready", lambda: list(self.copies("w").values()) == ["ready"] * 2)
-        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "w", "watch",
-                                 str(ROWS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return self.start_checker("w", "watch", ROWS, stdin=subprocess.PIPE)
 
     def end_watch(self, watch):
-        out, err = watch.communicate(timeout=120)
-        if watch.returncode != 0:
-            raise RuntimeError(f"readers of w: {err}{out}")
-        found = json.loads(out)
-        print(found, flush=True)
+        found = self.end_checker(watch)
         if found["pushes"] < 100 or found["lookups"] < 100 or found["copy_changes"] < 1:
             raise RuntimeError(f"too little was watched: {found}")
 
